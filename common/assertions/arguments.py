@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parity.common.base.errors import SpecError
-from parity.common.external.pairs.objectives import named_outputs, parsed_losses
-from parity.common.external.pairs.request import PairRequest, SampleFile, parsed_optimizer
-from parity.common.spec.external.target import Target
+from parity.common.external.pairs.request import PairRequest, SampleFile, requested
+from parity.common.external.process.naming import target_of
 
 Array = NDArray[Any]
 Inputs = Array | Sequence[Array] | Mapping[str, Array] | str | Path
@@ -53,7 +52,7 @@ def tolerance_of(name: str) -> Tolerance:
 def named(inputs: Inputs) -> dict[str, Array]:
     """Arrays by name: of Keras's inputs, or of their places."""
     if isinstance(inputs, str | Path):
-        sample = SampleFile.of(Path(inputs))
+        sample = SampleFile.of(Path(inputs), with_targets=False)
         return sample.rows(0, sample.samples).inputs
     if isinstance(inputs, Mapping):
         named = {str(name): np.asarray(array) for name, array in inputs.items()}
@@ -69,20 +68,23 @@ def named(inputs: Inputs) -> dict[str, Array]:
     return named
 
 
-def forward_asked(keras: str, torch: str, arrays: dict[str, Array], path: Path, **rest: Any) -> PairRequest:
+def forward_asked(keras: Any, torch: Any, arrays: dict[str, Array], path: Path, **rest: Any) -> PairRequest:
     """A pair of which only the forward pass is asked; its samples are written to `path`. rest: fields of PairRequest."""
     rows = len(next(iter(arrays.values())))
     np.savez(path, **arrays, **{_TARGETS: np.zeros(rows)})  # type: ignore[arg-type]
     data = SampleFile.of(path, tuple(arrays), (_TARGETS,))
-    asked = training_asked(keras, torch, data, "mean_squared_error", steps=1, global_batch=rows, **rest)
+    asked = training_asked(
+        keras, torch, data, "mean_squared_error", path.parent, steps=1, global_batch=rows, **rest
+    )
     return replace(asked, loss=())
 
 
 def training_asked(
-    keras: str,
-    torch: str,
+    keras: Any,
+    torch: Any,
     data: Path | SampleFile,
     loss: str | Mapping[str, str] | None,
+    folder: Path,
     optimizers: tuple[str | None, str | None, str | None] = (None, None, None),
     own_losses: tuple[str | Mapping[str, str] | None, str | Mapping[str, str] | None] = (None, None),
     targets: Sequence[str] = (),
@@ -91,44 +93,24 @@ def training_asked(
 ) -> PairRequest:
     """A pair that is trained.
 
+    keras, torch: as `target_of` takes them, which writes into `folder`.
     loss: of both, or by output; None: the usual one, or `own_losses`. optimizers: of both, Keras's own, torch's own.
     own_losses: Keras's and torch's, by output where there are several. targets, sample_weights: names of arrays.
     rest: fields of PairRequest.
     """
-    for name, given in (("keras", keras), ("torch", torch)):
-        if not isinstance(given, str):
-            raise SpecError(
-                f"{name} is the name of what builds the model, 'package.module:attribute', since it is imported in a"
-                f" process of its own framework; received a {type(given).__name__}"
-            )
-    ours, *own = optimizers
-    if (own[0] is None) != (own[1] is None) or (ours is not None and own[0] is not None):
-        raise SpecError("give optimizer, or keras_optimizer and torch_optimizer together, or none of them")
-    for name in ("steps", "global_batch"):
-        if not isinstance(rest[name], int) or rest[name] < 1:
-            raise SpecError(f"{name} is a whole number above 0; received {rest[name]!r}")
-    losses = parsed_losses(*map(_flags, (loss, *own_losses)))
-    return PairRequest(
-        keras=Target.of(keras),
-        torch=Target.of(torch),
-        data=data
-        if isinstance(data, SampleFile)
-        else SampleFile.of(
-            data,
-            (),
-            targets,
-            weights=sample_weights,
-            outputs=named_outputs(losses),
-            most=rest["steps"] * rest["global_batch"],
-        ),
-        loss=losses,
-        optimizer=None if own[0] else parsed_optimizer(ours or "sgd,learning_rate=0.01"),
-        optimizers=(Target.of(own[0]), Target.of(own[1])) if own[0] and own[1] else None,
+    return requested(
+        target_of(keras, "tensorflow", folder),
+        target_of(torch, "torch", folder),
+        data,
+        losses=tuple(map(as_flags, (loss, *own_losses))),
+        optimizers=optimizers,
+        targets=targets,
+        sample_weights=sample_weights,
         **rest,
     )
 
 
-def _flags(loss: str | Mapping[str, str] | None) -> list[str]:
+def as_flags(loss: str | Mapping[str, str] | None) -> list[str]:
     """As the flags of `parity pair` have a loss, or one for each output."""
     if isinstance(loss, Mapping):
         return [f"{output}={text}" for output, text in loss.items()]

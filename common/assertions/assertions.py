@@ -11,7 +11,7 @@ from collections.abc import Mapping as AnyMapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from parity.common.assertions import arguments
 from parity.common.assertions.arguments import SAMPLES, Array, Inputs, Tolerance
@@ -30,6 +30,7 @@ from parity.common.external.pairs.dropout import give_masks, settle_randomness
 from parity.common.external.pairs.pair import MAPPING, WEIGHTS, Outcome, PairOptions, Processes, compare_pair
 from parity.common.external.pairs.request import PairRequest
 from parity.common.external.pairs.suspects import suspects_of
+from parity.common.external.process.naming import SAVED
 from parity.common.external.process.worker import ExternalWorker
 from parity.common.report.files import finite, write_data
 from parity.common.report.html.page import write_page
@@ -41,7 +42,7 @@ from parity.common.spec.strategies import Framework
 REPORT = "report.html"
 _PAIR, _DIAGNOSIS = "pair", "diagnosis_1.html"
 # All that an assertion leaves in its folder.
-_LEFT = (REPORT, "report.json", "report.xml", MAPPING, SAMPLES, _PAIR, _DIAGNOSIS, "diagnosis_1.json")
+_LEFT = (REPORT, "report.json", "report.xml", MAPPING, SAMPLES, *SAVED, _PAIR, _DIAGNOSIS, "diagnosis_1.json")
 _SHOWN = 8
 _QUIET = Terminal(quiet=True)
 # Of a diagnosis, what a forward pass shows.
@@ -67,8 +68,8 @@ class Assertions(AbstractContextManager["Assertions"]):
 
     def same_forward(
         self,
-        keras: str,
-        torch: str,
+        keras: Any,
+        torch: Any,
         inputs: Inputs,
         *,
         folder: Path,
@@ -80,7 +81,8 @@ class Assertions(AbstractContextManager["Assertions"]):
         """Assert that two models compute the same outputs from the same weights and inputs.
 
         Args:
-            keras, torch: what builds each: 'package.module:attribute', imported in its own framework's process.
+            keras, torch: the models: 'package.module:attribute' of what builds each, imported in its own framework's process;
+                or that function or class; or the model itself, which is written for that process.
             inputs: in Keras's layout, one row a sample: an array; several by the names of Keras's inputs, or in
                 their order; or an .npz file of them.
             folder: for what a failure leaves: report.html, mapping.yaml, samples.npz. It is made then, and
@@ -116,7 +118,9 @@ class Assertions(AbstractContextManager["Assertions"]):
             received = bench.torch.forward(bench.inputs[1], training=training, taps=False)
             seen = bench.outputs(expected, received)
             if not seen:
-                raise ExternalModelError(f"{keras} and {torch} give no tensors; nothing could be compared")
+                raise ExternalModelError(
+                    f"{asked.keras} and {asked.torch} give no tensors; nothing could be compared"
+                )
             if all(one.deviation <= chosen.limit for one in seen):
                 return
             text = _explained(asked, opened, bench, chosen, training, seen, scratch)
@@ -125,8 +129,8 @@ class Assertions(AbstractContextManager["Assertions"]):
 
     def same_training(
         self,
-        keras: str,
-        torch: str,
+        keras: Any,
+        torch: Any,
         data: str | Path | AnyMapping[str, Array],
         loss: str | AnyMapping[str, str] | None = None,
         *,
@@ -177,6 +181,7 @@ class Assertions(AbstractContextManager["Assertions"]):
                 torch,
                 arguments.written(data, folder),
                 loss,
+                folder,
                 (optimizer, keras_optimizer, torch_optimizer),
                 (keras_loss, torch_loss),
                 targets,

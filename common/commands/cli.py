@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.tree import Tree
 
 from parity import __version__
-from parity.common import recipes
+from parity.common import api, recipes
 from parity.common.base.ending import exit_code_of
 from parity.common.base.errors import ParityError, SpecError
 from parity.common.base.plain import print_document, print_error, print_line
@@ -43,17 +43,13 @@ from parity.common.commands import (
     submit,
 )
 from parity.common.data.plan import BatchPlan
-from parity.common.execution import session
 from parity.common.execution.flags import check_flagfile, spelled
 from parity.common.execution.training_cli import choose_spec
-from parity.common.external.scripts.recorded import unwrapped
 from parity.common.parity.baseline import THRESHOLD
-from parity.common.parity.result import judge, read_session
-from parity.common.record import claim_folder
+from parity.common.parity.result import read_session
 from parity.common.report.terminal import conclude, table_console, write_reports
 from parity.common.scaling.experiment import is_scale
-from parity.common.spec import Node, Placement, RunConfig, TrainSpec, dump_json, dump_yaml, json_schema, walk
-from parity.common.spec.stock import refuse_stock
+from parity.common.spec import Node, Placement, TrainSpec, dump_json, dump_yaml, json_schema, walk
 from parity.common.study.question import STUDY, read_question
 
 _IDS_SHOWN = 12
@@ -184,40 +180,32 @@ def _parser() -> Any:
 
 
 def _run(options: argparse.Namespace) -> int:
-    spec = choose_spec(options.recipe, options.spec, options.set).resolved()
-    if options.replicas < 1 or options.timing_rounds < 0:
-        raise SpecError("--replicas must be at least 1 and --timing-rounds at least 0")
-    texts = options.placement or session.default_placements(options.replicas)
-    usual = {"device": options.device, "pin": True, "digests": options.digests}
-    configs = [RunConfig.from_text(text, **usual) for text in texts]
+    spec = choose_spec(options.recipe, options.spec, options.set)
     folder = options.out or Path("runs") / spec.name
-    if spec.stock:
-        raise SpecError(refuse_stock(spec.stock, f"--set stock={list(spec.stock)}"))
-    session.check(spec, configs)
-    if options.overwrite:
-        session.remove(folder)
-    claim_folder(folder)
-    stages = session.stages_of(spec, configs, folder, options.timing_rounds)
-    session.work(stages, folder, Terminal(stderr=True))
-    result = read_session(folder)
-    code = conclude(result, folder)
-    if options.diagnose and result.verdict == "divergent":
-        diagnose.after_run(result, folder)
-        write_reports(result, folder)
-    return code
+    found = api.run(
+        spec,
+        options.placement or (),
+        replicas=options.replicas,
+        out=folder,
+        device=options.device,
+        digests=options.digests,
+        timing_rounds=options.timing_rounds,
+        overwrite=options.overwrite,
+    )
+    found.show()
+    if options.diagnose and found.verdict == "divergent":
+        diagnose.after_run(found.result, folder)
+        write_reports(found.result, folder)
+    return found.exit_code
 
 
 def _compare(options: argparse.Namespace) -> int:
     if options.baseline:
         return baseline.run(options)
-    read = diagnose.reader_of(options.mapping)
-    records = [read(path) for path in (options.reference, *options.candidates)]
-    floors = [read(path) for path in options.floor]
-    whole = unwrapped([*records, *floors])
-    result = judge(whole[: len(records)], whole[len(records) :])
+    found = api.compare(options.reference, *options.candidates, floor=options.floor, mapping=options.mapping)
     if options.out is not None:
         make_folder(options.out)
-    return conclude(result, options.out, options.checks)
+    return conclude(found.result, options.out, options.checks)
 
 
 def _report(options: argparse.Namespace) -> int:

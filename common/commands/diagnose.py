@@ -4,36 +4,20 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from parity.common.base.errors import NotComparableError, ParityError, RecordError, RunError, SpecError
+from parity.common import api
+from parity.common.base.errors import ParityError, SpecError
 from parity.common.base.files import numbered_folders
 from parity.common.base.plain import print_error, print_line
-from parity.common.base.scratch import scratch_folder
-from parity.common.base.terminal import Terminal
 from parity.common.commands import add_command, make_folder, write_json
-from parity.common.diagnosis.observe.replays import Contexts
-from parity.common.diagnosis.replays import diagnose
-from parity.common.diagnosis.result import Diagnosis
-from parity.common.execution.worker import Workers, require
-from parity.common.external.pairs.replay import diagnose_records
-from parity.common.external.scripts.recorded import diagnose_recorded, mapped, unwrapped
-from parity.common.parity.budget import budget_of
-from parity.common.parity.comparable import check_comparable, differences
-from parity.common.parity.compare import EXIT_CODES
 from parity.common.parity.result import Result
-from parity.common.record import RunRecord, read_record
-from parity.common.report.diagnosis import to_json
-from parity.common.report.html.diagnosis import Subject, write_diagnosis
-from parity.common.report.terminal_diagnosis import print_diagnosis
-from parity.common.spec.external.mapping import read_mapping
+from parity.common.record import read_record
 
 MAPPING_HELP = (
     "recorded scripts: mapping.yaml, by which a torch script's tensors get Keras's names and layouts"
 )
-_MOST_FIELDS = 6
 _REPLAYS = "replays"
 
 
@@ -70,23 +54,21 @@ def run(options: argparse.Namespace) -> int:
     contexts = _context("--context-a", options.context_a), _context("--context-b", options.context_b)
     if options.keep and options.out is None:
         raise SpecError("--keep needs --out, the folder to keep the replays in")
-    read = reader_of(options.mapping)
-    reference, candidate = read(options.reference), read(options.candidate)
-    floors = [read(path) for path in options.floor]
-    if reference.train_spec is None and candidate.train_spec is None:
-        found, (reference, candidate) = diagnosis_of_scripts([reference, candidate, *floors], options)
-    else:
-        check(reference, candidate)
-        kept = options.out / _REPLAYS if options.keep else None
-        found = diagnosis_of(reference, candidate, contexts, floors, kept)
-    shown = None
+    found = api.diagnose(
+        options.reference,
+        options.candidate,
+        floor=options.floor,
+        mapping=options.mapping,
+        contexts=contexts,
+        keep=options.out / _REPLAYS if options.keep else None,
+    )
     if options.out is not None:
         make_folder(options.out)
-        shown = write_diagnosis(found, Subject.of_records(reference, candidate), options.out / "diagnosis")
+        found = found.written(options.out / "diagnosis")
     if options.json is not None:
-        write_json(options.json, to_json(found))
-    print_diagnosis(found, Terminal(), shown)
-    return EXIT_CODES[found.verdict]
+        write_json(options.json, found.to_json())
+    found.show()
+    return found.exit_code
 
 
 def after_run(result: Result, folder: Path) -> None:
@@ -109,103 +91,11 @@ def after_run(result: Result, folder: Path) -> None:
             continue
         told.add(candidate.placement.framework)
         try:
-            found = diagnosis_of(reference, candidate, floors=floors)
+            found = api.diagnose(reference, candidate, floor=floors)
         except ParityError as error:
             print_error(f"parity: {candidate.label} was not diagnosed: {error}")
             continue
-        subject = Subject.of_records(reference, candidate)
-        shown = write_diagnosis(found, subject, folder / f"diagnosis_{number}")
-        print_diagnosis(found, Terminal(), shown)
-
-
-def check(reference: RunRecord, candidate: RunRecord) -> None:
-    """Raise a ParityError, with what to do, where the two cannot be diagnosed."""
-    fields = differences(reference, candidate)
-    if fields:
-        more = f", and {len(fields) - _MOST_FIELDS} more" if len(fields) > _MOST_FIELDS else ""
-        raise NotComparableError(
-            f"{reference.folder} and {candidate.folder} differ because their specs do:"
-            f" {'; '.join(fields[:_MOST_FIELDS])}{more}; run both from one spec"
-        )
-    check_comparable(reference, candidate)
-    for record in (reference, candidate):
-        require(record.placement.framework)
-
-
-def diagnosis_of(
-    reference: RunRecord,
-    candidate: RunRecord,
-    contexts: Contexts = (None, None),
-    floors: Sequence[RunRecord] = (),
-    kept: Path | None = None,
-) -> Diagnosis:
-    """Diagnose in processes of its own; progress goes to standard error.
-
-    Of a user's own models no step is replayed: both are opened, and looked at side by side.
-
-    Args:
-        kept: new folder to leave the replays in; None removes them.
-
-    Raises:
-        RecordError: `kept` is there already.
-        SpecError: contexts or `kept` are given for what cannot be replayed.
-        RunError: a person interrupted.
-    """
-    if kept is not None:
-        if kept.exists():
-            raise RecordError(f"{kept}: there already; remove it, or name another --out")
-        make_folder(kept)
-        # The processes that replay may work in another folder.
-        kept = kept.resolve()
-    told = Terminal(stderr=True)
-    if reference.spec.model.imported is not None:
-        if contexts != (None, None) or kept is not None:
-            raise SpecError("--context-a, --context-b and --keep are for runs whose steps can be replayed")
-        return diagnose_records(reference, candidate, told)
-    with scratch_folder("diagnose-") as scratch:
-        folder = scratch if kept is None else kept
-        try:
-            with Workers(folder / "logs") as replayer:
-                return diagnose(
-                    reference, candidate, replayer, folder / "runs", contexts, floors, told, kept is not None
-                )
-        except KeyboardInterrupt:
-            raise RunError("interrupted; nothing was written") from None
-
-
-def reader_of(mapping: Path | None) -> Callable[[Path], RunRecord]:
-    """What reads a record; where `--mapping` was given, with its tensors named by it."""
-    if mapping is None:
-        return read_record
-    known = read_mapping(mapping)
-    return lambda path: mapped(read_record(path), known)
-
-
-def diagnosis_of_scripts(
-    records: Sequence[RunRecord], options: argparse.Namespace
-) -> tuple[Diagnosis, tuple[RunRecord, RunRecord]]:
-    """Diagnose two recorded scripts; returns their records too, with the names that were compared.
-
-    records: the reference, the candidate, and those of `--floor`.
-
-    Raises:
-        SpecError: a flag was given that is for replays.
-        NotComparableError: the records are of different scripts.
-    """
-    given = [name for name in ("context_a", "context_b", "keep") if getattr(options, name)]
-    if given:
-        raise SpecError(
-            f"--{given[0].replace('_', '-')} is for replays, and a recorded script cannot be replayed"
-        )
-    reference, candidate, *floors = unwrapped(records)
-    unlike = differences(reference, candidate)
-    if unlike:
-        raise NotComparableError(
-            f"{reference.folder} and {candidate.folder} record different scripts: {'; '.join(unlike)}"
-        )
-    finished = reference.summary is not None
-    budget = budget_of([reference], floors) if finished and floors else None
-    return diagnose_recorded(reference, candidate, budget), (reference, candidate)
+        found.written(folder / f"diagnosis_{number}").show()
 
 
 def _context(flag: str, text: str | None) -> str | None:

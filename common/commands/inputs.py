@@ -95,11 +95,3 @@ def drawn(shape: tuple[int, ...], dtype: type) -> Array:
     """Random numbers; whole ones are 0 or 1, which a vocabulary of any size has."""
     random = np.random.default_rng(0)
     return random.integers(0, 2, shape) if dtype is np.int64 else random.normal(size=shape).astype(dtype)
-
-
-def doubled(inputs: Arrays) -> Arrays:
-    """Inputs for models in float64."""
-    return {
-        name: array.astype(np.int64 if array.dtype.kind in "biu" else np.float64)
-        for name, array in inputs.items()
-    }

@@ -6,19 +6,15 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from parity.common import api
 from parity.common.base.errors import RecordError
 from parity.common.base.terminal import Terminal
 from parity.common.commands import add_command, add_model_flags
-from parity.common.commands.inputs import add_input_flags, doubled, inputs_of
-from parity.common.execution.worker import require
-from parity.common.external.mapping.models import check_mapped, doubts_of, map_models, trace_models
-from parity.common.external.process.worker import ExternalWorker
-from parity.common.spec.external.mapping import write_mapping
-from parity.common.spec.external.target import Target
+from parity.common.commands.inputs import add_input_flags, inputs_of
+from parity.common.external.mapping.models import check_mapped
 
 # Samples that both models are called with.
 _ROWS = 4
-_LISTED = 12
 
 
 def add(commands: Any) -> None:
@@ -42,26 +38,12 @@ def add(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Map, and try the mapping out; 0 where nothing is in doubt. Raises RecordError where OUT is there already."""
-    keras, torch, out = Target.of(options.keras), Target.of(options.torch), options.out
+    out = options.out
     if out.exists() and not options.overwrite and out != options.mapping:
         raise RecordError(f"{out} is there already; name another file with --out, or add --overwrite")
     inputs = inputs_of(options, _ROWS)
     assert inputs is not None
-    inputs = doubled(inputs)
-    for framework in ("tensorflow", "torch"):
-        require(framework)
-    with ExternalWorker("tensorflow", keras) as ours, ExternalWorker("torch", torch) as theirs:
-        models = trace_models(ours, theirs, inputs)
-        mapping = map_models(models, options.mapping)
-    write_mapping(out, mapping)
-    console, doubts = Terminal(), doubts_of(mapping)
-    for line in doubts[:_LISTED]:
-        console.tell(f"  {line}")
-    if len(doubts) > _LISTED:
-        console.tell(f"  and {len(doubts) - _LISTED} more, in {out}")
-    console.tell(
-        f"{len(mapping.tensors)} pairs of tensors, {len(mapping.doubtful)} doubtful; {len(mapping.layers)} pairs of"
-        f" layers: {out}",
-    )
-    check_mapped(mapping, models.outlines, out)
-    return 3 if mapping.doubtful else 0
+    found = api.map(options.keras, options.torch, inputs, mapping=options.mapping).write(out)
+    found.show(Terminal())
+    check_mapped(found.mapping, found.outlines, out)
+    return found.exit_code

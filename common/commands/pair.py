@@ -6,23 +6,17 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from parity.common import api
 from parity.common.base.errors import SpecError
-from parity.common.base.plain import print_line
 from parity.common.base.terminal import Terminal
-from parity.common.commands import add_command, add_model_flags, check_positive
-from parity.common.execution.worker import require
-from parity.common.external.pairs.objectives import named_outputs, parsed_losses, steps_of
-from parity.common.external.pairs.pair import ASKED, Outcome, PairOptions, compare_pair
-from parity.common.external.pairs.request import PairRequest, SampleFile, parsed_optimizer
-from parity.common.parity.compare import EXIT_CODES
-from parity.common.report.html.diagnosis import Subject, write_diagnosis
-from parity.common.report.terminal import conclude
-from parity.common.report.terminal_diagnosis import print_diagnosis
-from parity.common.spec import RunConfig
-from parity.common.spec.external.target import Target
+from parity.common.commands import add_command, add_model_flags
 
-# Flags that are fields of the request.
-_AS_GIVEN = ("steps", "global_batch", "precision", "weights", "without_dropout")
+# Flags that are arguments of `parity.pair`.
+_AS_GIVEN = (
+    *("loss", "keras_loss", "torch_loss", "torch_step", "optimizer", "keras_optimizer", "torch_optimizer"),
+    *("sample_weights", "divide_by", "steps", "global_batch", "replicas", "device", "precision", "mapping"),
+    *("weights", "without_dropout", "timing_rounds", "out", "overwrite"),
+)
 
 
 def add(commands: Any) -> None:
@@ -106,73 +100,22 @@ def add(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Compare; 0 where the two train alike."""
-    asked = _asked(options)
-    placements = None
-    if options.placement is not None:
-        usual = {"device": options.device, "pin": True}
-        placements = [RunConfig.from_text(text, **usual) for text in options.placement]
-    for framework in ("tensorflow", "torch"):
-        require(framework)
-    more = (options.device, options.mapping, options.timing_rounds, options.overwrite)
-    way = PairOptions(placements, options.replicas, *more)
-    outcome = compare_pair(asked, way, options.out, Terminal(stderr=True))
-    return _concluded(outcome, options.out)
-
-
-def _concluded(outcome: Outcome, folder: Path) -> int:
-    """Write and print what came of it; gives the exit code."""
-    console = Terminal()
-    code = 0 if outcome.result is None else conclude(outcome.result, folder)
-    found = outcome.diagnosis
-    if found is not None:
-        if outcome.result is not None:
-            print_line()
-        asked = (folder / ASKED).read_text()
-        subject = Subject.of_models((found.reference, found.candidate), outcome.outlines, asked)
-        print_diagnosis(found, console, write_diagnosis(found, subject, folder / "diagnosis"))
-        code = code or EXIT_CODES[found.verdict]
-    console.tell(f"results: {folder}")
-    return code
-
-
-def _asked(options: argparse.Namespace) -> PairRequest:
-    check_positive(options, "steps", "global_batch", "replicas")
-    if options.timing_rounds < 0 or not options.divide_by > 0:
-        raise SpecError("--timing-rounds must be at least 0 and --divide-by above 0")
-    own = options.keras_optimizer, options.torch_optimizer
-    if (own[0] is None) != (own[1] is None):
-        raise SpecError("--keras-optimizer and --torch-optimizer are given together or not at all")
-    if own[0] is not None and options.optimizer is not None:
-        raise SpecError("give either --optimizer or --keras-optimizer and --torch-optimizer")
-    inputs, targets = (tuple(filter(None, text.split(","))) for text in (options.inputs, options.targets))
-    own_losses = options.loss, options.keras_loss, options.torch_loss
-    if options.torch_step is not None and any(own_losses):
-        raise SpecError("--torch-step gives the loss; give no --loss, --keras-loss or --torch-loss beside it")
-    loss = (
-        parsed_losses(*own_losses)
-        if options.torch_step is None
-        else steps_of(options.keras, options.torch_step)
-    )
-    outputs = named_outputs(loss)
-    return PairRequest(
-        keras=Target.of(options.keras),
-        torch=Target.of(options.torch),
-        loss=loss,
-        optimizer=parsed_optimizer(options.optimizer or "sgd,learning_rate=0.01") if own[0] is None else None,
-        optimizers=None if own[0] is None else (Target.of(own[0]), Target.of(own[1])),
-        data=SampleFile.of(
-            options.data,
-            inputs,
-            targets,
-            options.divide_by,
-            options.sample_weights,
-            outputs,
-            with_targets=options.torch_step is None,
-            image_size=_size(options.image_size),
-            most=options.steps * options.global_batch,
-        ),
+    found = api.pair(
+        options.keras,
+        options.torch,
+        options.data,
+        inputs=_names(options.inputs),
+        targets=_names(options.targets),
+        image_size=_size(options.image_size),
+        placements=options.placement or (),
         **{name: getattr(options, name) for name in _AS_GIVEN},
     )
+    found.show(Terminal())
+    return found.exit_code
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, text.split(",")))
 
 
 def _size(text: str | None) -> tuple[int, ...] | None:

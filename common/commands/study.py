@@ -7,35 +7,28 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from parity.common.api import trainings
 from parity.common.base.errors import SpecError
 from parity.common.base.terminal import Terminal
 from parity.common.commands import add_command, add_spec_flags, check_positive, parse_counts
 from parity.common.execution.training_cli import choose_spec
-from parity.common.record import claim_folder
-from parity.common.report.files import write_both
-from parity.common.report.html.study import write_study_html
-from parity.common.report.study import print_plan, print_study, study_to_json
+from parity.common.report.study import print_plan
 from parity.common.report.terminal import table_console
 from parity.common.spec.stock import MODES
-from parity.common.study.collect import collect, count_of_records
-from parity.common.study.equivalence import Margin
+from parity.common.study.collect import collect
 from parity.common.study.judge import judge_study
-from parity.common.study.metrics import METRICS, check_metrics, usual_metrics
+from parity.common.study.metrics import METRICS
 from parity.common.study.question import (
     DEFAULT_MARGIN,
     FEWEST_SEEDS,
     STUDY,
     Arm,
     StudySpec,
-    looks_of,
     read_question,
-    with_more_seeds,
-    write_question,
 )
 from parity.common.study.result import StudyResult
-from parity.common.study.session import begin_study, room_for, run_study, train_seeds
+from parity.common.study.session import room_for, run_study, train_seeds
 
-_SEEDS = 20
 _EPILOG = (
     "Exit codes: 0 equivalent, 1 different, 2 usage or run error, 3 undecided. The same command goes on where it was stopped;"
     " --out with more --seeds adds seeds. Examples: parity study --recipe digits_cnn --set precision=float32 --placement"
@@ -91,7 +84,7 @@ def add_flags(command: Any) -> None:
 def add_question_flags(command: Any) -> None:
     """Those of `add_flags` that no other command has."""
     flag = command.add_argument
-    flag("--seeds", type=int, help=f"how many at most [{_SEEDS}]")
+    flag("--seeds", type=int, help=f"how many at most [{trainings.MOST_SEEDS}]")
     flag("--first-seed", type=int, help="the first of them [0]")
     looks = "after how many seeds it is looked whether the study may end [40 %%, 70 %% and all of them]"
     flag("--looks", metavar="N,N,...", help=looks)
@@ -138,9 +131,9 @@ def report(question: StudySpec, folder: Path) -> int:
 
 
 def _conclude(result: StudyResult, folder: Path) -> int:
-    shown = write_both(folder / "report", study_to_json(result), lambda page: write_study_html(result, page))
-    print_study(result, table_console(), shown)
-    return result.exit_code
+    found = trainings.studied(result, folder)
+    found.show(table_console())
+    return found.exit_code
 
 
 def _element(question: StudySpec, folder: Path, place: int, console: Terminal) -> int:
@@ -155,46 +148,13 @@ def _begun(options: argparse.Namespace) -> tuple[StudySpec, Path]:
     """The question and the folder of a study that begins or goes on."""
     asks = options.recipe or options.spec or options.records
     if not asks and options.out is not None and (options.out / STUDY).is_file():
-        return _continued(options, read_question(options.out), options.out), options.out
+        question = read_question(options.out)
+        return trainings.continued(question, options.out, options.seeds, options.failed), options.out
     if not asks and options.out is not None:
         raise SpecError(
             f"--out {options.out}: holds no study to go on with; give --recipe, --spec or --records"
         )
-    question = question_of(options)
-    name = "records" if question.spec is None else question.spec.name
-    folder = options.out or Path("runs") / f"{name}-study"
-    if question.spec is None:
-        _claim(folder)
-        write_question(question, folder)
-        return question, folder
-    return _continued(options, begin_study(question, folder), folder), folder
-
-
-def _claim(folder: Path) -> None:
-    """Make the folder of a study of records; raises ParityError where it holds something else."""
-    if (folder / STUDY).is_file():
-        if read_question(folder).spec is not None:
-            raise SpecError(f"--out {folder}: holds a study that was trained; give another")
-        return
-    claim_folder(folder)
-
-
-def _continued(options: argparse.Namespace, question: StudySpec, folder: Path) -> StudySpec:
-    """A study's question with the seeds that are added, written again where there are any."""
-    changed = question
-    if options.seeds is not None and options.seeds > question.looks[-1]:
-        found = judge_study(question, collect(question, folder))
-        if found.verdict != "undecided":
-            raise SpecError(
-                f"--seeds {options.seeds}: the study has ended after {found.seeds} seeds, {found.verdict}; for another give"
-                " another --out"
-            )
-        changed = with_more_seeds(question, options.seeds, found.seeds)
-    if options.failed is not None and options.failed != question.failed:
-        changed = changed.model_copy(update={"failed": options.failed})
-    if changed != question:
-        write_question(changed, folder)
-    return changed
+    return trainings.begun(question_of(options), options.out, options.seeds, options.failed)
 
 
 def question_of(options: argparse.Namespace, arms: Sequence[Arm] = (), at_once: bool = False) -> StudySpec:
@@ -206,52 +166,19 @@ def question_of(options: argparse.Namespace, arms: Sequence[Arm] = (), at_once: 
         at_once: whether all seeds are trained before the first look.
     """
     records = list(map(str, getattr(options, "records", [])))
-    if records and (options.recipe or options.spec or options.placement):
-        raise SpecError("--records stand instead of --recipe, --spec and --placement; give either")
-    spec = None if records else choose_spec(options.recipe, options.spec, options.set).resolved()
-    if spec is not None and spec.stock:
-        raise SpecError("stock modes belong to the arms: give them to --placement as stock=MODE+MODE")
-    made = list(arms) or [Arm.of(text, device=options.device) for text in options.placement]
-    pairing = getattr(options, "pairing", None) or "seed"
-    if spec is not None and pairing != "seed":
-        raise SpecError(f"--pairing {pairing} is for --records; runs of a seed begin alike, and are pairs")
-    names = options.metric or (["loss_area"] if spec is None else usual_metrics(spec))
-    check_metrics(names, spec)
-    count = options.seeds or (_SEEDS if spec is not None else count_of_records(records, pairing))
-    stage = [count] if at_once or spec is None else list(looks_of(count))
-    if options.looks:
-        stage = [*(look for look in parse_counts("--looks", options.looks) if look < count), count]
-    given = {
-        "target_loss": options.target_loss,
-        "first_seed": options.first_seed,
-        "alpha": options.alpha,
-        "failed": options.failed,
-    }
-    return StudySpec.parse(
-        {
-            "spec": None if spec is None else spec.to_dict(),
-            "arms": [arm.to_dict() for arm in made],
-            "records": records,
-            "figures": _figures(names, options.margin),
-            "stages": [stage],
-            "pairing": pairing,
-            **{name: value for name, value in given.items() if value is not None},
-        }
+    named = options.recipe or options.spec
+    return trainings.study_question(
+        None if records and not named else choose_spec(options.recipe, options.spec, options.set).resolved(),
+        list(arms) or [Arm.of(text, device=options.device) for text in options.placement],
+        records=records,
+        margins=options.margin,
+        metrics=options.metric,
+        seeds=options.seeds,
+        looks=parse_counts("--looks", options.looks) if options.looks else (),
+        at_once=at_once,
+        pairing=getattr(options, "pairing", None),
+        target_loss=options.target_loss,
+        first_seed=options.first_seed,
+        alpha=options.alpha,
+        failed=options.failed,
     )
-
-
-def _figures(names: Sequence[str], margins: Sequence[str]) -> list[dict[str, Any]]:
-    """The figures with their margins; one without a name is that of all others."""
-    unknown = [name for name in names if name not in METRICS]
-    if unknown:
-        raise SpecError(f"--metric {unknown[0]}: expected one of {', '.join(METRICS)}")
-    default, own = DEFAULT_MARGIN, {}
-    for text in margins:
-        name, equals, size = text.rpartition("=")
-        if equals and name not in names:
-            raise SpecError(f"--margin {text}: {name!r} is not compared; compared are {', '.join(names)}")
-        if equals:
-            own[name] = Margin.of(size)
-        else:
-            default = Margin.of(size)
-    return [{"name": name, "margin": own.get(name, default).to_dict()} for name in names]

@@ -106,7 +106,7 @@ def map_models(models: TracedModels, given: Path | None) -> Mapping:
         proposed = propose(ours, theirs)
         # A training step may use what no output of the model depends on.
         steps = any(step_of(loss.terms) for loss in getattr(models, "losses", ()))
-        if _left(proposed, models.outlines) and not steps:
+        if left_of(proposed, models.outlines) and not steps:
             # What no output depends on may have taken the place of what they do.
             hints = Mapping(keras=ours.target, torch=theirs.target, ignored=_idle(models))
             proposed = propose(ours, theirs, hints)
@@ -160,7 +160,7 @@ def _probes(models: TracedModels) -> tuple[Arrays, Arrays]:
 
 def check_mapped(mapping: Mapping, outlines: tuple[Outline, Outline], path: Path) -> None:
     """Raise ExternalModelError that names the trained tensors of which no counterpart is known, and the file to edit."""
-    left = _left(mapping, outlines)
+    left = left_of(mapping, outlines)
     if left:
         told = [f"{_listed(names)} of {target}" for target, names in left.items()]
         raise ExternalModelError(
@@ -169,7 +169,7 @@ def check_mapped(mapping: Mapping, outlines: tuple[Outline, Outline], path: Path
         )
 
 
-def _left(mapping: Mapping, outlines: tuple[Outline, Outline]) -> dict[str, list[str]]:
+def left_of(mapping: Mapping, outlines: tuple[Outline, Outline]) -> dict[str, list[str]]:
     """By the models' names the trained tensors without a counterpart, with their shapes."""
     found: dict[str, list[str]] = {}
     for outline, names in zip(outlines, (mapping.unmapped.keras, mapping.unmapped.torch), strict=True):

@@ -129,9 +129,9 @@ def parsed_losses(
     return tuple(found)
 
 
-def steps_of(keras: str, torch: str) -> tuple[Objective, ...]:
-    """Return what is trained by where a Keras model has a train_step, from its name and that of torch's step."""
-    return (Objective(None, (Target.of(keras), Target.of(torch)), step=True),)
+def steps_of(keras: Target, torch: str) -> tuple[Objective, ...]:
+    """Return what is trained by where a Keras model has a train_step, from the model and the name of torch's step."""
+    return (Objective(None, (keras, Target.of(torch)), step=True),)
 
 
 def named_outputs(loss: LossBase | Sequence[Objective]) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """`parity pair`: map, copy the weights, check the forward pass, train both sides, judge, and where they part diagnose.
 
 What is left in OUT: mapping.yaml, weights.safetensors, pair.yaml (the TrainSpec, which `parity run --spec` takes too),
-samples.npz (what is joined to rows), pair.json (what was asked), runs/ and report.* as of `parity run`, and where the two differ diagnosis.json and .html.
+samples.npz (what is joined to rows), a model that was given as an object, pair.json (what was asked), runs/ and report.* as of `parity run`, and where the two differ diagnosis.json and .html.
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ from parity.common.external.pairs.sharing import kept_state, one_side_alone
 from parity.common.external.pairs.suspects import suspects_of, with_effect
 from parity.common.external.pairs.updates import Updates, constrained_apart, settled_updates
 from parity.common.external.pairs.updates import spec_of as optimizer_spec
+from parity.common.external.process.naming import SAVED, kept
 from parity.common.external.process.worker import ExternalWorker
 from parity.common.parity.budget import proof_budget
 from parity.common.parity.result import Result, read_session
@@ -69,7 +70,7 @@ from parity.common.state.canonical import save_state
 MAPPING, WEIGHTS, SPEC, ASKED = "mapping.yaml", "weights.safetensors", "pair.yaml", "pair.json"
 LATER = "later"  # the reference, trained up to a step that is looked into
 # What an earlier call may have left beside a mapping.yaml that a person has edited since.
-_OURS = {MAPPING, WEIGHTS, SPEC, ASKED, SAMPLES, DATA, "diagnosis.json", "diagnosis.html"}
+_OURS = {MAPPING, WEIGHTS, SPEC, ASKED, SAMPLES, DATA, *SAVED, "diagnosis.json", "diagnosis.html"}
 _LISTED = 12
 
 
@@ -121,7 +122,9 @@ def compare_pair(
         ParityError: a model cannot be built or called, a trained tensor has no counterpart, a run failed.
     """
     given = _claim(way, folder)
-    asked = replace(asked, data=asked.data.kept(folder))
+    asked = replace(
+        asked, data=asked.data.kept(folder), keras=kept(asked.keras, folder), torch=kept(asked.torch, folder)
+    )
     flow = _Flow(asked, way, folder, console, None if processes is None else processes.workers)
     try:
         if processes is not None:

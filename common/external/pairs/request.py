@@ -7,13 +7,19 @@ import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from parity.common.base.errors import SpecError
 from parity.common.base.scratch import remove_scratch
-from parity.common.external.pairs.objectives import Objective, parsed_kind
+from parity.common.external.pairs.objectives import (
+    Objective,
+    named_outputs,
+    parsed_kind,
+    parsed_losses,
+    steps_of,
+)
 from parity.common.external.pairs.samples import as_npz, gives_batches, is_other
 from parity.common.external.process.batches import WEIGHTS
 from parity.common.external.process.pass_result import Array, Arrays
@@ -194,6 +200,74 @@ class SampleFile:
         }
         targets = {name: inputs.get(name, found[name]) for name in self.targets}
         return Samples(inputs, targets, weights)
+
+
+def requested(
+    keras: Target,
+    torch: Target,
+    data: Path | SampleFile,
+    *,
+    losses: tuple[Sequence[str], Sequence[str], Sequence[str]] = ((), (), ()),
+    torch_step: str | None = None,
+    optimizers: tuple[str | None, str | None, str | None] = (None, None, None),
+    inputs: Sequence[str] = (),
+    targets: Sequence[str] = (),
+    sample_weights: str | None = None,
+    divide_by: float = 1.0,
+    image_size: Sequence[int] | None = None,
+    steps: int = 50,
+    global_batch: int = 32,
+    **rest: Any,
+) -> PairRequest:
+    """What a person asks, from the texts of flags, checked.
+
+    Args:
+        keras, torch: the models.
+        data: what `SampleFile.of` takes with inputs, targets, sample_weights, divide_by and image_size; or what it gave.
+        losses: of both sides; Keras's own; torch's own: see `parsed_losses`.
+        torch_step: a training step of torch's, which gives the loss beside a Keras model's train_step.
+        optimizers: of both sides; Keras's own; torch's own.
+        steps, global_batch, rest: fields of PairRequest.
+
+    Raises:
+        SpecError: something cannot be, or does not go together.
+    """
+    for flag, count in (("--steps", steps), ("--global-batch", global_batch)):
+        if not isinstance(count, int) or count < 1:
+            raise SpecError(f"{flag} must be at least 1, received {count}")
+    if not divide_by > 0:
+        raise SpecError(f"--divide-by must be above 0, received {divide_by}")
+    ours, *own = optimizers
+    if (own[0] is None) != (own[1] is None):
+        raise SpecError("--keras-optimizer and --torch-optimizer are given together or not at all")
+    if own[0] is not None and ours is not None:
+        raise SpecError("give either --optimizer or --keras-optimizer and --torch-optimizer")
+    if torch_step is not None and any(losses):
+        raise SpecError("--torch-step gives the loss; give no --loss, --keras-loss or --torch-loss beside it")
+    loss = parsed_losses(*losses) if torch_step is None else steps_of(keras, torch_step)
+    if not isinstance(data, SampleFile):
+        data = SampleFile.of(
+            data,
+            inputs,
+            targets,
+            divide_by,
+            sample_weights,
+            named_outputs(loss),
+            with_targets=torch_step is None,
+            image_size=image_size,
+            most=steps * global_batch,
+        )
+    return PairRequest(
+        keras=keras,
+        torch=torch,
+        data=data,
+        loss=loss,
+        optimizer=None if own[0] else parsed_optimizer(ours or "sgd,learning_rate=0.01"),
+        optimizers=(Target.of(own[0]), Target.of(own[1])) if own[0] and own[1] else None,
+        steps=steps,
+        global_batch=global_batch,
+        **rest,
+    )
 
 
 def parsed_optimizer(text: str) -> OptimizerBase:
