@@ -173,7 +173,8 @@ class Diagnosis:
     stages: each stage of a step, over all steps. steps: those that were traced, none for recorded scripts.
     findings: in the order of the data's way. settings: what the two are set to differently, where nothing could be
     tried. notes: what a reader must know: another precision or placement replayed than was run, what could not be
-    compared, invariant violations recorded by the runs. reproduced: whether the replay diverged as the runs did.
+    compared, invariant violations recorded by the runs. premise: what the verdict supposes and nothing has shown, as a clause;
+    "" where there is nothing. reproduced: whether the replay diverged as the runs did.
     """
 
     source: Source
@@ -187,5 +188,6 @@ class Diagnosis:
     findings: tuple[Finding, ...] = ()
     settings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    premise: str = ""
     reproduced: bool = True
     seconds: float = 0.0

@@ -19,6 +19,11 @@ UNKNOWN = "first differs here, no known cause fits"
 NOT_FOUND = "not found: no isolated tensor of the traced steps deviates"
 
 
+def supposed(diagnosis: Diagnosis) -> str:
+    """', ' and what the verdict supposes, if anything."""
+    return f", {diagnosis.premise}" if diagnosis.premise else ""
+
+
 def amount(tensor: TensorComparison) -> str:
     """How far a tensor is off, in words."""
     if math.isinf(tensor.deviation) and not tensor.allowed:

@@ -35,7 +35,7 @@ _BESIDE = {"confirmed": "bold green", "likely": "yellow"}
 
 def print_diagnosis(diagnosis: Diagnosis, console: Terminal, shown: str | None) -> None:
     """When, where and why, in this order; `shown` says where the page lies."""
-    who = f"{escape(diagnosis.candidate)} against {escape(diagnosis.reference)}"
+    who = f"{escape(diagnosis.candidate)} against {escape(diagnosis.reference)}{words.supposed(diagnosis)}"
     console.say(headline(diagnosis.verdict, f"{escape(diagnosis.name)}, {who}"))
     if diagnosis.verdict == "parity" and (diagnosis.steps or not diagnosis.stages):
         console.say(f"  {escape(words.traced(diagnosis))}")

@@ -178,7 +178,10 @@ class PairSource(core.ObservationSource):
             )
         self._note_the_rest()
         open_ = [pair.label for pair in self.bench.mapping.tensors if pair.is_ambiguous]
+        premise = ""
         if findings and open_:
+            if not all(one.explanation and one.explanation.confidence == "confirmed" for one in findings):
+                premise = f"if mapping.yaml is right about {len(open_)} pair{'s' * (len(open_) > 1)} of tensors that nothing confirms"
             more = f" and {len(open_) - _LISTED} more" if len(open_) > _LISTED else ""
             self.notes.append(
                 f"look at mapping.yaml first: by their shapes these tensors could have other counterparts, or another layout, and"
@@ -197,6 +200,7 @@ class PairSource(core.ObservationSource):
             steps=(StepComparison(STEP, tuple(self.as_trained), tuple(self.search.injected)),),
             findings=tuple(findings),
             notes=tuple(self.notes),
+            premise=premise,
             reproduced=diverge,
         )
 

@@ -251,11 +251,11 @@ def _why(diagnosis: Diagnosis) -> str:
     if diagnosis.when is None:
         return f"{diagnosis.candidate} and {diagnosis.reference}: nothing differs, but not all can be judged."
     if not diagnosis.findings:
-        return f"{diagnosis.candidate} differs from {diagnosis.reference}: {words.NOT_FOUND}."
+        return f"{diagnosis.candidate} differs from {diagnosis.reference}: {words.NOT_FOUND}{words.supposed(diagnosis)}."
     first, more = diagnosis.findings[0], len(diagnosis.findings) - 1
     others = f" And {more} more {'defect' if more == 1 else 'defects'}, below." if more else ""
     text = words.title(first)
-    return f"{text[0].upper()}{text[1:]}: {first.name}.{others}"
+    return f"{text[0].upper()}{text[1:]}: {first.name}{words.supposed(diagnosis)}.{others}"
 
 
 def _head(diagnosis: Diagnosis) -> dict[str, str]:
