@@ -122,7 +122,7 @@ def test_what_another_process_cannot_import_is_refused(given: object, text: str,
 def test_live_torch_modules_are_written_and_made_again(peers: dict[str, Peer], tmp_path: Path) -> None:
     found = peers["torch"]("saved:round_trips", {"folder": str(tmp_path)}, {})
     names = {name.partition("/")[0] for name in found}
-    assert len(names) >= 6
+    assert len(names) == 5
     for name in names:
         assert np.array_equal(found[f"{name}/before"], found[f"{name}/after"]), name
 
@@ -131,8 +131,9 @@ def test_live_torch_modules_are_written_and_made_again(peers: dict[str, Peer], t
     ("model", "text"),
     [
         ("lambda", "activation is or holds .*<lambda>.*cannot import"),
-        ("generator", "generator is of type torch:Generator, which cannot be written"),
-        ("method", "act is of type builtins:method"),
+        ("generator", "generator is of type .*Generator, which cannot be written"),
+        ("parametrized", "ParametrizedLinear, which another process cannot import"),
+        ("method", "act is or holds builtins.method"),
     ],
 )
 def test_what_of_a_module_cannot_be_written_is_named(

@@ -47,6 +47,8 @@ class Held(nn.Module):
             self.activation = lambda x: x
         elif kind == "generator":
             self.generator = torch.Generator()
+        elif kind == "parametrized":
+            self.first = nn.utils.parametrizations.weight_norm(nn.Linear(6, 4))
         else:
             self.act = self.forward
 
@@ -59,7 +61,6 @@ def _models() -> dict[str, tuple[nn.Module, torch.Tensor]]:
         "recurrent": (nn.LSTM(6, 4, 2, bidirectional=True), torch.rand(5, 3, 6)),
         "attention": (attention, torch.rand(3, 5, 6)),
         "norms": (nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.GELU()), rows),
-        "normed": (nn.utils.parametrizations.weight_norm(nn.Linear(6, 4)), rows),
         "cnn": (pair_torch.CNN(), torch.rand(2, 3, 8, 8)),
     }
 

@@ -13,7 +13,7 @@ import json
 from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
-from types import FunctionType, ModuleType
+from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 import numpy as np
@@ -69,10 +69,8 @@ class _Writer:
             return {"torch": str(value).removeprefix("torch."), "as": type(value).__name__}
         if isinstance(value, enum.Enum):
             return {"enum": self._name(type(value), where), "name": value.name}
-        if isinstance(value, type | FunctionType) or isinstance(getattr(value, "__self__", None), ModuleType):
-            return {
-                "name": self._name(value, where)
-            }  # a class, a function, or a built-in one such as torch.relu
+        if isinstance(value, type | FunctionType | BuiltinFunctionType):
+            return {"name": self._name(value, where)}
         if id(value) in self._known:
             return {"again": self._known[id(value)]}
         number = self._known[id(value)] = len(self._held)
@@ -122,12 +120,17 @@ class _Writer:
         return {"tensor": key, "as": kind, "trained": bool(tensor.requires_grad)}
 
     def _name(self, value: Any, where: str) -> str:
-        module, name = getattr(value, "__module__", None) or "builtins", value.__qualname__
-        for each in (module, "torch.nn.functional", "torch"):
+        module = getattr(value, "__module__", None) or "builtins"
+        # Functions of torch that are built in, such as torch.clamp, have another owner than the module they are in.
+        for each, name in (
+            (module, value.__qualname__),
+            ("torch.nn.functional", value.__name__),
+            ("torch", value.__name__),
+        ):
             if each != "__main__" and found_as(each, name, value):
                 return f"{each}:{name}"
         raise ExternalModelError(
-            f"{where} is or holds {module}.{name}, which another process cannot import; put it into a module, or {_ADVICE}"
+            f"{where} is or holds {module}.{value.__qualname__}, which another process cannot import; put it into a module, or {_ADVICE}"
         )
 
 
