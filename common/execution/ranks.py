@@ -22,6 +22,7 @@ from parity.common.base.plain import print_line
 from parity.common.base.scratch import make_scratch, scratch_folder
 from parity.common.base.stop import passing_on
 from parity.common.execution.operating_system import die_with_parent
+from parity.common.execution.processes import fork_server
 from parity.common.execution.processes.child import NOTHING_SAID, how_it_ended
 from parity.common.execution.processes.liveness import growth, report_stacks, silence_limit, whereabouts
 from parity.common.execution.rank_failures import (
@@ -119,7 +120,7 @@ def _forked(
     if "tempdir" not in config:
         config["tempdir"] = str(make_scratch())
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(preload)
+    context.set_forkserver_preload([*preload, fork_server.__name__])
     for rank in range(ranks):
         # No daemon: a rank may have loader workers of its own.
         process = context.Process(target=target, args=(rank, *arguments), name=f"rank {rank}")
