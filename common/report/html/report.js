@@ -23,7 +23,10 @@
 
   function draw(figure) {
     const data = JSON.parse(document.getElementById(figure.dataset.figure).textContent);
+    const log = document.querySelector(`button[data-log="${figure.dataset.figure}"]`);
+    if (log) data.layout.yaxis.type = log.getAttribute("aria-pressed") === "true" ? "log" : "linear";
     const options = { responsive: true, displaylogo: false, modeBarButtons: BUTTONS };
+    options.toImageButtonOptions = { filename: figure.dataset.figure, scale: 2 };
     return Plotly.react(figure, data.data, themed(data.layout), options);
   }
 
@@ -38,6 +41,13 @@
       const figure = document.getElementById("split-figure");
       figure.dataset.figure = button.dataset.shows;
       draw(figure);
+    });
+  }
+
+  for (const button of document.querySelectorAll("button[data-log]")) {
+    button.addEventListener("click", function () {
+      button.setAttribute("aria-pressed", String(button.getAttribute("aria-pressed") !== "true"));
+      draw(document.querySelector(`[data-figure="${button.dataset.log}"]`));
     });
   }
 
