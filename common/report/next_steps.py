@@ -31,6 +31,9 @@ class NextStep(NamedTuple):
         return f"{self.why}: {self.command}" if self.command else self.why
 
 
+_PAIR_IN_FLOAT64 = NextStep("repeat the command with --precision float64, where rounding hides nothing")
+
+
 def after_comparison(result: Result) -> list[NextStep]:
     """Return what to do about the first comparison that has the result's verdict; nothing after parity."""
     if result.verdict == "parity":
@@ -61,17 +64,15 @@ def after_diagnosis(diagnosis: Diagnosis, records: Sequence[RunRecord] = ()) -> 
         return []
     if diagnosis.verdict == "inconclusive":
         return (
-            _more_proof(*records, floor_missing=not _floor_of(records[0]))
-            if records
-            else [NextStep("repeat the command with --precision float64, where rounding hides nothing")]
+            _more_proof(*records, floor_missing=not _floor_of(records[0])) if records else [_PAIR_IN_FLOAT64]
         )
     if not diagnosis.findings:
         return [
             NextStep("compare the settings of both sides and the code around the first step that differs")
         ]
     first = diagnosis.findings[0]
-    known = first.explanation is not None and first.explanation.fix
-    mend = f"mend the first defect ({first.explanation.fix})" if known else f"mend what computes {first.name}"  # type: ignore[union-attr]
+    fix = first.explanation.fix if first.explanation is not None else ""
+    mend = f"mend the first defect ({fix})" if fix else f"mend what computes {first.name}"
     if not records:
         return [NextStep(f"{mend}, then repeat the command with --overwrite")]
     return [NextStep(f"{mend}, train the candidate again, then", _command("compare", records[0], records[1]))]
@@ -84,27 +85,17 @@ def after_study(result: StudyResult, folder: Path) -> list[NextStep]:
     if result.verdict == "different":
         return [
             NextStep(
-                "train both arms in float64 without stock modes, where only a defect differs: see parity run --help"
+                "train both arms with parity run, in float64 and without stock modes: there only a defect differs"
             )
         ]
-    planned = result.question.looks[-1]
+    command = f"parity study --out {_quoted(folder)}"
     if not result.ended:
-        return [
-            NextStep(
-                "train the remaining seeds: repeat the command that began the study, with",
-                f"--out {_quoted(folder)}",
-            )
-        ]
-    needed = [
-        each.seeds_needed for each in result.results if each.verdict == "undecided" and each.seeds_needed
-    ]
-    seeds = max([2 * planned if not needed else 0, *needed, planned + 1])
-    return [
-        NextStep(
-            "add seeds: repeat the command that began the study, with",
-            f"--out {_quoted(folder)} --seeds {seeds}",
-        )
-    ]
+        return [NextStep("train the remaining seeds", command)]
+    needed = [each.seeds_needed or 0 for each in result.results if each.verdict == "undecided"]
+    planned = result.question.looks[-1]
+    # Where no number is known that would decide, twice as many at least narrow the interval.
+    seeds = max(needed) if needed and max(needed) > planned else 2 * planned
+    return [NextStep("add seeds", f"{command} --seeds {seeds}")]
 
 
 def after_scaling(result: ScaleResult, folder: Path) -> list[NextStep]:
@@ -121,6 +112,8 @@ def after_scaling(result: ScaleResult, folder: Path) -> list[NextStep]:
 def _more_proof(reference: RunRecord, candidate: RunRecord, floor_missing: bool) -> list[NextStep]:
     """What decides an inconclusive pair: float64, a noise floor, or a followed run."""
     if reference.train_spec is not None:
+        if reference.spec.model.imported is not None:
+            return [_PAIR_IN_FLOAT64]
         floor, out = _floor_of(reference), _beside(candidate, "-report")
         steps = [_in_float64(reference, candidate)]
         if floor_missing:
@@ -146,7 +139,7 @@ def _in_float64(*records: RunRecord) -> NextStep:
     name = spec.name if spec.name in recipes.RECIPES else ""
     known = name and recipes.get(name).model_copy(update={"precision": spec.precision}).resolved() == spec
     which = f"--recipe {name}" if known else "--spec spec.yaml"
-    where = "" if known else " (spec.yaml: the spec at the end of this page)"
+    where = "" if known else " (spec.yaml: the full spec, as report.html shows it)"
     placements = "".join(
         f" --placement {p.framework}:{p.strategy}:{p.replicas}"
         for p in (record.placement for record in records)

@@ -59,7 +59,8 @@ class Browser:
         self.call("Emulation.setEmulatedMedia", features=[scheme])
         screen = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         self.call("Emulation.setDeviceMetricsOverride", **screen)
-        self.call("Page.navigate", url=page.as_uri())
+        gone = self.call("Page.navigate", url=page.as_uri())
+        assert "errorText" not in gone, (page, gone)
         ready = "document.readyState === 'complete' && (!window.Plotly || ['plots', 'error'].some(name => name in document.documentElement.dataset))"
         end = time.monotonic() + _SECONDS
         while not self.value(ready):

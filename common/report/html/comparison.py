@@ -40,7 +40,11 @@ def write_html(result: Result, path: Path) -> None:
     """
     figures = _figures(result)
     pages = [(r.label, f"diagnosis_{number}.html") for number, r in enumerate(result.records)]
-    links = {"diagnoses": [(label, name) for label, name in pages if (path.parent / name).exists()]}
+    links: dict[str, Any] = {
+        "diagnoses": [(label, name) for label, name in pages if (path.parent / name).exists()]
+    }
+    # What is diagnosed is linked to instead.
+    links["next_steps"] = [] if links["diagnoses"] else next_steps.after_comparison(result)
     write_page(path, "report.html.j2", _words(result, figures) | links, figures)
 
 
@@ -118,7 +122,6 @@ def _words(result: Result, figures: dict[str, plots.Figure]) -> dict[str, Any]:
     return {
         "headline": {"verdict": result.verdict, "title": _TITLES[result.verdict], "why": why(result)},
         "ran": ran(records),
-        "next_steps": next_steps.after_comparison(result),
         "spec": reference.run_info,
         "planned": planned,
         "spec_hash": reference.header.spec_hash,

@@ -41,7 +41,11 @@ def curves(figure: Figure) -> list[tuple[str, str]]:
     x = html.unescape(figure["layout"]["xaxis"]["title"]["text"]) or "x"
     links = []
     for trace in figure["data"]:
-        if trace["type"] != "scatter" or trace.get("hoverinfo") == "skip":
+        if trace["type"] != "scatter" or trace.get("hoverinfo") == "skip" or trace.get("fill") == "toself":
+            continue
+        if (
+            "error_x" in trace or "error_y" in trace
+        ):  # a table has these, without the shift that keeps them apart
             continue
         name, text = html.unescape(trace["name"]), io.StringIO()
         values = trace["customdata" if trace.get("meta") == EXACT else "y"]
@@ -147,7 +151,6 @@ def _scaled(values: Values, log: bool) -> Values:
 
 
 def _values(trace: Trace, key: str) -> Values:
-    """Of lines that only bound a band, too, but not below a log axis."""
     return np.asarray(trace[key], float)
 
 
