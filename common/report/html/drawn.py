@@ -41,11 +41,10 @@ def curves(figure: Figure) -> list[tuple[str, str]]:
     x = html.unescape(figure["layout"]["xaxis"]["title"]["text"]) or "x"
     links = []
     for trace in figure["data"]:
-        if trace["type"] != "scatter" or trace.get("hoverinfo") == "skip" or trace.get("fill") == "toself":
-            continue
-        if (
-            "error_x" in trace or "error_y" in trace
-        ):  # a table has these, without the shift that keeps them apart
+        bounds = trace.get("hoverinfo") == "skip" or trace.get("fill") == "toself"
+        # A table has what has intervals, without the shift that keeps the points apart.
+        tabled = "error_x" in trace or "error_y" in trace
+        if trace["type"] != "scatter" or not trace.get("name") or bounds or tabled:
             continue
         name, text = html.unescape(trace["name"]), io.StringIO()
         values = trace["customdata" if trace.get("meta") == EXACT else "y"]
