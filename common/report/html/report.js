@@ -9,13 +9,14 @@
     const style = getComputedStyle(document.documentElement);
     const ink = style.getPropertyValue("--ink").trim();
     const line = style.getPropertyValue("--line").trim();
+    const soft = style.getPropertyValue("--soft").trim();
     const card = style.getPropertyValue("--card").trim();
     const axis = { gridcolor: line, linecolor: line, tickcolor: line };
     return {
       ...layout,
       font: { family: "system-ui, sans-serif", size: 13, color: ink },
       hoverlabel: { bgcolor: card, bordercolor: line, font: { color: ink } },
-      modebar: { bgcolor: "rgba(0,0,0,0)", color: line, activecolor: ink },
+      modebar: { bgcolor: "rgba(0,0,0,0)", color: soft, activecolor: ink },
       xaxis: { ...layout.xaxis, ...axis },
       yaxis: { ...layout.yaxis, ...axis },
     };
