@@ -204,6 +204,9 @@ def test_after_a_diagnosis_the_defect_is_mended(tmp_path: Path) -> None:
     (step,) = after_diagnosis(synthetic())
     assert fix in step.why and not step.command
     assert after_diagnosis(replace(synthetic(), verdict="parity")) == []
+    unsure = replace(synthetic(), verdict="inconclusive")
+    assert "precision=float64" in after_diagnosis(unsure, records)[0].command
+    assert "--precision float64" in after_diagnosis(unsure)[0].why
 
 
 # Light pages.

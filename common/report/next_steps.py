@@ -63,9 +63,9 @@ def after_diagnosis(diagnosis: Diagnosis, records: Sequence[RunRecord] = ()) -> 
     if diagnosis.verdict == "parity":
         return []
     if diagnosis.verdict == "inconclusive":
-        return (
-            _more_proof(*records, floor_missing=not _floor_of(records[0])) if records else [_PAIR_IN_FLOAT64]
-        )
+        if not records:
+            return [_PAIR_IN_FLOAT64]
+        return _more_proof(records[0], records[1], not _floor_of(records[0]))
     if not diagnosis.findings:
         return [
             NextStep("compare the settings of both sides and the code around the first step that differs")
