@@ -112,11 +112,9 @@ def after_scaling(result: ScaleResult, folder: Path) -> list[NextStep]:
 def _more_proof(reference: RunRecord, candidate: RunRecord, floor_missing: bool) -> list[NextStep]:
     """What decides an inconclusive pair: float64, a noise floor, or a followed run."""
     if reference.train_spec is not None:
-        if reference.spec.model.imported is not None:
-            return [_PAIR_IN_FLOAT64]
         floor, out = _floor_of(reference), _beside(candidate, "-report")
         steps = [_in_float64(reference, candidate)]
-        if floor_missing:
+        if floor_missing and reference.spec.model.imported is None:
             why = "or give four runs with --sample_order_seed 0 to 3, which show what rounding alone does"
             steps.append(
                 NextStep(
@@ -136,6 +134,8 @@ def _more_proof(reference: RunRecord, candidate: RunRecord, floor_missing: bool)
 def _in_float64(*records: RunRecord) -> NextStep:
     """The same spec and placements in float64, where any difference is a defect."""
     spec = records[0].spec
+    if spec.model.imported is not None:
+        return _PAIR_IN_FLOAT64
     name = spec.name if spec.name in recipes.RECIPES else ""
     known = name and recipes.get(name).model_copy(update={"precision": spec.precision}).resolved() == spec
     which = f"--recipe {name}" if known else "--spec spec.yaml"
