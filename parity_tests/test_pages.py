@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
+from PIL import Image
+
+from parity_tests.tables.screenshot import KEY, fingerprint
 from parity_tests.test_isolation import LAYERS, ROOT, files_of
 
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), ROOT / "slurm" / "README.md"]
@@ -80,3 +85,13 @@ def test_the_files_without_a_twin() -> None:
         r"^\| `((?:tf|torch)_impl/\S+\.py)` \| .+ \|$", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE
     )
     assert sorted(rows) == sorted(name for name in alone if not name.endswith("__init__.py"))
+
+
+def test_the_picture_of_the_report_is_of_the_present_templates(tmp_path: Path) -> None:
+    taken = Image.open(ROOT / "docs/report.png").text.get(KEY)  # type: ignore[attr-defined]
+    told = "docs/report.png is of other templates; take it anew as parity_tests/tables/screenshot.py says"
+    assert taken == fingerprint(), told
+    shutil.copytree(ROOT / "common/report/html", tmp_path / "html")
+    with (tmp_path / "html/page.html.j2").open("a") as template:
+        template.write(" ")
+    assert fingerprint(tmp_path / "html") != taken

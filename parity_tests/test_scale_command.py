@@ -494,7 +494,12 @@ def test_the_page_has_every_part_and_escapes(tmp_path: Path, monkeypatch: pytest
     result = experiment.ScaleResult(asked, records, full)
     write_scale_html(result, tmp_path / "report.html")
     page = Page(tmp_path / "report.html")
-    assert [a["id"] for tag, a in page.elements if tag == "section"] == [*SCALING_SECTIONS, "runs"]
+    assert [a["id"] for tag, a in page.elements if tag == "section"] == [
+        "next",
+        *SCALING_SECTIONS,
+        "runs",
+        "terms",
+    ]
     assert page.attribute("data-verdict") == ["too noisy to conclude"]
     assert page.attribute("data-figure") == ["figure-speedup", "figure-phases", "figure-projection"]
     assert "img" not in {tag for tag, _ in page.elements}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import re
+import shlex
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -15,10 +16,12 @@ import pytest
 
 from parity.common import recipes
 from parity.common.base.errors import RunError, SpecError
+from parity.common.commands import cli
 from parity.common.commands import study as command
 from parity.common.record.files import write_json
 from parity.common.record.header import header_of, write_summary
 from parity.common.report.html.study import write_study_html
+from parity.common.report.next_steps import after_study
 from parity.common.spec import Placement, ScriptInfo, TrainSpec
 from parity.common.study import session
 from parity.common.study.collect import collect
@@ -362,6 +365,10 @@ def test_the_page(parity: Study) -> None:
     write_study_html(replace(result, question=spoiled, notes=(hostile,)), parity.folder / "page.html")
     page = (parity.folder / "page.html").read_text()
     assert hostile not in page and html.escape(hostile) in page
+    (step,) = after_study(replace(result, verdict="undecided", ended=True), parity.folder / "out")
+    assert step.command.startswith("parity study --out") and "--seeds" in step.command
+    cli._parser().parse_args(shlex.split(step.command)[1:])
+    assert not after_study(replace(result, verdict="equivalent"), parity.folder)
 
 
 def test_curves_are_a_figure_like_others(parity: Study) -> None:

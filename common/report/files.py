@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
 from parity import __version__
-from parity.common.base.errors import MissingPackageError
 from parity.common.base.files import replacing
 from parity.common.parity.result import Result
 from parity.common.record import RunRecord
@@ -154,14 +153,8 @@ def _write(path: Path, text: str) -> None:
 
 
 def write_both(path: Path, data: dict[str, Any], write_page: Callable[[Path], None]) -> str:
-    """Write finite data as PATH.json and a page as PATH.html.
-
-    Returns where what is for people lies: on the page, or in the data where a package for pages is missing.
-    """
-    page, json_file = path.with_suffix(".html"), path.with_suffix(".json")
-    write_data(data, json_file)
-    try:
-        write_page(page)
-    except MissingPackageError as error:
-        return f"{json_file} (no HTML: {error})"
+    """Write finite data as PATH.json and a page as PATH.html; returns where the page lies."""
+    page = path.with_suffix(".html")
+    write_data(data, path.with_suffix(".json"))
+    write_page(page)
     return str(page)

@@ -16,7 +16,15 @@ from parity.common.parity.compare import Comparison
 from parity.common.parity.result import Result
 from parity.common.report.files import to_json, write_both, write_junit
 from parity.common.report.html.comparison import write_html
-from parity.common.report.html.scaling import error_words, interval, number, titled, usual
+from parity.common.report.html.scaling import (
+    UNCHECKED,
+    error_words,
+    interval,
+    is_checked,
+    number,
+    titled,
+    usual,
+)
 from parity.common.scaling.result import Projection, Ratio, Scaling, Target
 
 if TYPE_CHECKING:
@@ -197,8 +205,8 @@ def _speedup_cells(ratio: Ratio) -> tuple[str | Text, ...]:
 def _projected(projection: Projection) -> list[str]:
     """The largest projected number of devices in each mode, and how far the model can be believed."""
     name = f"{projection.framework} {projection.strategy}"
-    if projection.why_not:
-        return [f"{name}: not projected: {projection.why_not}"]
+    if not is_checked(projection):
+        return [f"{name}: not projected: {projection.why_not or UNCHECKED}"]
     last = {point.mode: point for point in projection.points}
     parts = [
         f"{p.mode} {number(p.speedup, ',.1f')}x on {p.devices:,} devices (efficiency {number(p.efficiency, '.0%')})"

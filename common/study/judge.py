@@ -91,6 +91,7 @@ def judge_study(question: StudySpec, collected: Collected) -> StudyResult:
         collected.versions,
         collected.seconds,
         tuple(notes_of(question, collected, results, futile)),
+        tuple(record for arm in collected.records for record in arm if record is not None),
     )
 
 

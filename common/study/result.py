@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from parity.common.record import RunRecord
 from parity.common.study.collect import Failure
 from parity.common.study.curves import Band
 from parity.common.study.equivalence import Beside, Saving
@@ -53,7 +54,7 @@ class StudyResult:
     """Everything that a report shows.
 
     seeds: that the verdict is of; trained: that are there, in all arms. ended: whether no more seeds are to be trained.
-    seconds: that each seed took, all its arms together.
+    seconds: that each seed took, all its arms together. records: of all seeds and arms.
     """
 
     question: StudySpec
@@ -67,6 +68,7 @@ class StudyResult:
     versions: dict[str, str]
     seconds: tuple[float, ...]
     notes: tuple[str, ...] = ()
+    records: tuple[RunRecord, ...] = ()
 
     @property
     def exit_code(self) -> int:

@@ -16,8 +16,9 @@ from parity.common.parity.compare import Check
 from parity.common.parity.result import Result
 from parity.common.parity.sample_ids import SplitAudit
 from parity.common.record import RunRecord
+from parity.common.report import next_steps
 from parity.common.report.html import plots, scaling_plots, splits
-from parity.common.report.html.page import short, write_page
+from parity.common.report.html.page import short, utc, write_page
 from parity.common.report.html.scaling import titled
 from parity.common.report.html.scaling import words as words_of_scaling
 from parity.common.scaling.result import Scaling
@@ -35,12 +36,15 @@ def write_html(result: Result, path: Path) -> None:
     It links to the pages of diagnoses that lie beside it: diagnosis_N.html, N counting the records from 0.
 
     Raises:
-        MissingPackageError: plotly is not installed.
         RecordError: the file cannot be written.
     """
     figures = _figures(result)
     pages = [(r.label, f"diagnosis_{number}.html") for number, r in enumerate(result.records)]
-    links = {"diagnoses": [(label, name) for label, name in pages if (path.parent / name).exists()]}
+    links: dict[str, Any] = {
+        "diagnoses": [(label, name) for label, name in pages if (path.parent / name).exists()]
+    }
+    # What is diagnosed is linked to instead.
+    links["next_steps"] = [] if links["diagnoses"] else next_steps.after_comparison(result)
     write_page(path, "report.html.j2", _words(result, figures) | links, figures)
 
 
@@ -55,6 +59,8 @@ def write_scale_html(result: ScaleResult, path: Path) -> None:
             "title": result.verdict.capitalize(),
             "why": scale_why(result.scaling),
         },
+        "ran": ran(result.records),
+        "next_steps": next_steps.after_scaling(result, path.parent),
         "spec": result.question.spec,
         "spec_hash": reference.header.spec_hash,
         "rounds": f"{result.scaling.rounds} of {result.question.rounds}",
@@ -115,6 +121,7 @@ def _words(result: Result, figures: dict[str, plots.Figure]) -> dict[str, Any]:
     several = [number for number, record in enumerate(records) if splits.most_replicas(record) > 1]
     return {
         "headline": {"verdict": result.verdict, "title": _TITLES[result.verdict], "why": why(result)},
+        "ran": ran(records),
         "spec": reference.run_info,
         "planned": planned,
         "spec_hash": reference.header.spec_hash,
@@ -231,6 +238,22 @@ def _counted(values: Iterable[object]) -> list[str]:
     return [f"{times} × {value}" if times > 1 else f"{value}" for value, times in Counter(values).items()]
 
 
+def ran(records: Sequence[RunRecord]) -> dict[str, str]:
+    """When, where and with what all of some records were run, for the head of a page; nothing of none."""
+    headers = [part.header for record in records for part in record.parts]
+    if not headers:
+        return {}
+    times = sorted({utc(header.started) for header in headers})
+    versions = dict.fromkeys(
+        f"{name} {version}" for header in headers for name, version in header.versions.items()
+    )
+    return {
+        "Run": " to ".join(dict.fromkeys((times[0], times[-1]))),
+        "Host": ", ".join(dict.fromkeys(header.host for header in headers)),
+        "Versions": ", ".join(versions),
+    }
+
+
 def run_facts(records: Sequence[RunRecord]) -> list[tuple[str, list[str]]]:
     """Rows of the table of runs, one cell a record."""
     columns = [_facts(record) for record in records]
@@ -246,7 +269,7 @@ def _facts(record: RunRecord) -> dict[str, str]:
         evaluated = f"{share:.2%}\n({summary.eval_correct} of {summary.eval_count:g})"
     headers = [
         {
-            "Started": header.started.replace("T", " ").replace("+00:00", " UTC"),
+            "Started": utc(header.started),
             "Host": header.host,
             "Devices": "\n".join(_counted(header.devices)),
             "Threads": "\n".join(f"{name} {count}" for name, count in header.threads.items()),

@@ -6,6 +6,7 @@ Of recorded scripts, which have no traced steps, the stages and the curves.
 from __future__ import annotations
 
 import json
+import platform
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
@@ -20,9 +21,10 @@ from parity.common.diagnosis.result import Diagnosis, Finding, StepComparison, T
 from parity.common.record import RunRecord
 from parity.common.record.trace import TITLES
 from parity.common.report import diagnosis as words
+from parity.common.report import next_steps
 from parity.common.report.files import write_both
 from parity.common.report.html import plots
-from parity.common.report.html.comparison import run_facts
+from parity.common.report.html.comparison import ran, run_facts
 from parity.common.report.html.page import write_page
 from parity.common.spec import dump_yaml, walk
 from parity.common.spec.external.outline import Outline
@@ -71,7 +73,7 @@ class Subject:
     """What a page says of the two beside the diagnosis.
 
     labels: their names. facts: rows of a table, a cell each. text: the specs, or what was asked. curves: by column
-    the title and the figure.
+    the title and the figure. ran: when, where and with what. records: none of models.
     """
 
     labels: tuple[str, ...]
@@ -79,22 +81,27 @@ class Subject:
     text: str
     layers: Sequence[DrawnLayer] = ()
     curves: Mapping[str, tuple[str, plots.Figure]] = field(default_factory=dict)
+    ran: Mapping[str, str] = field(default_factory=dict)
+    records: Sequence[RunRecord] = ()
 
     @classmethod
     def of_records(cls, *records: RunRecord) -> Subject:
         """Of runs of one spec, their layers; of recorded scripts, their curves."""
         labels, facts = tuple(record.label for record in records), run_facts(records)
+        more: dict[str, Any] = {"ran": ran(records), "records": records}
         spec = records[0].train_spec
         if spec is not None:
             nodes = [node for node in walk(spec.model.tree()) if node.path]
             layers = [DrawnLayer(node.path, node.spec.kind, node.output_shape) for node in nodes]
-            return cls(labels, facts, dump_yaml(spec), layers)
+            return cls(labels, facts, dump_yaml(spec), layers, **more)
         curves = {
             name: (title, plots.column_figure(records, name, title))
             for name, title in _CURVES.items()
             if any(np.isfinite(record.columns[name]).any() for record in records)
         }
-        return cls(labels, facts, "\n".join(dump_yaml(record.run_info) for record in records), curves=curves)
+        return cls(
+            labels, facts, "\n".join(dump_yaml(record.run_info) for record in records), (), curves, **more
+        )
 
     @classmethod
     def of_models(cls, labels: tuple[str, str], outlines: tuple[Outline, Outline], asked: str) -> Subject:
@@ -112,7 +119,9 @@ class Subject:
             ("Trained numbers", [f"{_trained_numbers(outline):,}" for outline in outlines]),
             ("Versions", versions),
         ]
-        return cls(labels, facts, asked, layers)
+        # The page is written where and when the models were compared.
+        ran = {"Host": platform.node(), "Versions": ", ".join(dict.fromkeys(", ".join(versions).split(", ")))}
+        return cls(labels, facts, asked, layers, ran=ran)
 
 
 def _trained_numbers(outline: Outline) -> int:
@@ -134,7 +143,6 @@ def write_diagnosis_html(diagnosis: Diagnosis, subject: Subject, path: Path) -> 
         path: the file.
 
     Raises:
-        MissingPackageError: there are curves, and plotly is not installed.
         RecordError: the file cannot be written.
     """
     layers = subject.layers
@@ -146,6 +154,8 @@ def write_diagnosis_html(diagnosis: Diagnosis, subject: Subject, path: Path) -> 
         "headline": {"verdict": diagnosis.verdict, "title": _headline(diagnosis), "why": _why(diagnosis)},
         "spec": {"name": diagnosis.name},
         "diagnosis": diagnosis,
+        "ran": subject.ran,
+        "next_steps": next_steps.after_diagnosis(diagnosis, subject.records),
         "not_found": words.NOT_FOUND,
         "facts_of_head": _head(diagnosis),
         "cards": [_card(count, f, diagnosis, layers) for count, f in enumerate(diagnosis.findings, start=1)],

@@ -5,15 +5,20 @@ from __future__ import annotations
 import base64
 import hashlib
 import math
+import os
+import re
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from parity import __version__
-from parity.common.base.errors import MissingPackageError, RecordError, how_to_install
+from parity.common.base.errors import RecordError, how_to_install
 from parity.common.base.files import naming_os_errors, replacing
 from parity.common.base.plain import without_controls
-from parity.common.report.html import plots
+from parity.common.report.html import drawn, plots
+from parity.common.report.meanings import MEANINGS
 
+MODE = "PARITY_REPORT"  # "light": pages without the plotting library
 _HERE = Path(__file__).parent
 SYMBOLS = {"parity": "✓", "divergent": "✕", "inconclusive": "?"}
 
@@ -27,32 +32,32 @@ def write_page(
 ) -> None:
     """Write a page, whole or not at all, replacing an older one.
 
+    A light page, under 300 KB, has its figures as SVG instead of plotly's: where the environment has PARITY_REPORT=light,
+    or plotly is not installed.
+
     Args:
         path: the file.
         template: a file beside this module.
         words: what the template says, unescaped: the template escapes.
-        figures: by name, for elements whose data-figure is figure-NAME; a page without any has no plotly.
+        figures: by name, which the template draws with `plot`; a page without any has no plotly.
         script: another file beside this module, which brings the page to life; None: a page without scripts.
 
     Raises:
-        MissingPackageError: there are figures, and plotly is not installed.
         RecordError: the file cannot be written.
     """
     import jinja2
     from markupsafe import Markup
 
+    plotly = _plotly() if figures else None
+    light = bool(figures) and (plotly is None or os.environ.get(MODE) == "light")
     scripts = {}
-    if script is not None:
+    if script is not None and not (light and script == "report.js"):
         names = {"guard": "guard.js", "page": script}
         scripts = {name: (_HERE / file).read_text(encoding="utf-8") for name, file in names.items()}
-    if figures:
-        try:
-            import plotly.offline
-        except ImportError as error:
-            needed = f"the HTML report needs {error.name}; {how_to_install('report')}"
-            raise MissingPackageError(needed) from None
-        plotly_js = plotly.offline.get_plotlyjs()
-        scripts["plotly"] = plotly_js.replace("\r\n", "\n").replace("</script", "<\\/script")
+    if light:
+        figures = {name: drawn.few(figure) for name, figure in figures.items()}
+    elif plotly is not None:
+        scripts["plotly"] = plotly.replace("\r\n", "\n").replace("</script", "<\\/script")
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_HERE),
         autoescape=True,
@@ -60,16 +65,69 @@ def write_page(
         trim_blocks=True,
         finalize=_finalized,
     )
-    environment.globals |= {"version": __version__, "symbols": SYMBOLS}
-    environment.filters |= {"short": short, "breakable": _breakable}
+    terms: dict[str, str] = {}
+    environment.globals |= {
+        "version": __version__,
+        "written": utc(datetime.now(UTC).isoformat(timespec="minutes")),
+        "symbols": SYMBOLS,
+        "light": light,
+        "why_light": "" if plotly is not None else f" Plotly is not installed; {how_to_install('report')}.",
+        "terms": terms,
+        "svg": {name: Markup(drawn.svg(figure) or "") for name, figure in figures.items()} if light else {},
+        "curves": {name: drawn.curves(figure) for name, figure in figures.items()},
+        "log": {name: figure.get("log") for name, figure in figures.items()},
+    }
+    environment.filters |= {"short": short, "breakable": _breakable, "anchor": _anchor, "contents": _contents}
+    environment.filters["term"] = lambda name: _term(name, terms)
     page = environment.get_template(template).render(
         words,
         policy=_policy(list(scripts.values())),
         scripts={name: Markup(text) for name, text in scripts.items()},
-        figures={name: Markup(plots.to_json(figure)) for name, figure in figures.items()},
+        figures={} if light else {name: Markup(plots.to_json(figure)) for name, figure in figures.items()},
     )
     with naming_os_errors(RecordError, f"{path}: the report cannot be written"), replacing(path) as temporary:
         temporary.write_text(page, encoding="utf-8", newline="\n")
+
+
+def _plotly() -> str | None:
+    """The plotting library's own script; None where it is not installed."""
+    try:
+        import plotly.offline
+    except ImportError:
+        return None
+    return str(plotly.offline.get_plotlyjs())
+
+
+def _term(name: str, terms: dict[str, str]) -> str:
+    """A name with its meaning on hover and focus, as a link to the list at the end; a name without one as it is.
+
+    The same text is in the list, where assistive technology finds it (aria-describedby).
+    """
+    from markupsafe import Markup
+
+    if name not in MEANINGS:
+        return name
+    terms[name] = MEANINGS[name]
+    link = '<a class="term" href="#{0}" aria-describedby="{0}" data-means="{1}">{2}</a>'
+    return Markup(link).format(_anchor(name), MEANINGS[name], name)
+
+
+def _anchor(name: str) -> str:
+    return "term-" + re.sub(r"\W+", "-", name)
+
+
+def _contents(body: str) -> list[tuple[str, str]]:
+    """The sections of a page's body: id, and title as it stands there, escaped."""
+    from markupsafe import Markup
+
+    found = re.findall(r'<section id="([\w-]+)"[^>]*>\s*<h2>(.*?)</h2>', body, re.DOTALL)
+    return [(name, Markup(title)) for name, title in found]
+
+
+def utc(time: str) -> str:
+    """An ISO 8601 time as people read it: '2026-03-01 12:30 UTC'."""
+    found = re.fullmatch(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d)[\d:.]*(?:\+00:00|Z)", time)
+    return f"{found[1]} {found[2]} UTC" if found else time
 
 
 def _policy(scripts: list[str]) -> str:

@@ -20,6 +20,8 @@ DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "star", "hexagon")
 
 MOST_POINTS = 2000  # a curve with more is thinned
+EXACT = "exact"  # meta of a trace whose customdata are the numbers, and y where they are drawn
+DECADES = 2  # a loss that spans more is drawn on a log axis
 SMALLEST, LARGEST = 1e-17, 10.0  # the ends of the deviation's log axis; equal and non-finite are drawn there
 
 Trace = dict[str, Any]
@@ -61,7 +63,10 @@ def loss_figure(records: Sequence[RunRecord]) -> Figure:
 
 
 def column_figure(records: Sequence[RunRecord], column: str, title: str) -> Figure:
-    """As `loss_figure`, of a column of the records; where one was not recorded at every step, what was."""
+    """As `loss_figure`, of a column of the records; where one was not recorded at every step, what was.
+
+    On a log axis where the numbers are positive and span decades; the page can switch where `log` is not None.
+    """
     traces = []
     for number, record in enumerate(records):
         values = record.loss if column == "loss_sum" else record.columns[column]
@@ -72,7 +77,17 @@ def column_figure(records: Sequence[RunRecord], column: str, title: str) -> Figu
             _line(number, record.label, record.steps[rows], values[rows], width)
             | {"hovertemplate": "%{y:.10g}", "opacity": 0.7 if number == 0 else 1.0}
         )
-    return framed(traces, axis("step"), axis(title), height=420)
+    return switchable(framed(traces, axis("step"), axis(title), height=420))
+
+
+def switchable(figure: Figure) -> Figure:
+    """The figure with `log`: whether its y axis is logarithmic, None where it cannot be."""
+    values = np.concatenate([np.zeros(0), *(np.asarray(trace["y"], float) for trace in figure["data"])])
+    finite = values[np.isfinite(values)]
+    log = None if not len(finite) or finite.min() <= 0 else bool(finite.max() > 10**DECADES * finite.min())
+    if log:
+        figure["layout"]["yaxis"] |= {"type": "log"}
+    return figure | {"log": log}
 
 
 def deviation_figure(comparisons: Sequence[Comparison]) -> Figure:
@@ -88,7 +103,9 @@ def deviation_figure(comparisons: Sequence[Comparison]) -> Figure:
         drawn = np.clip(deviation[rows], SMALLEST, LARGEST)
         top = max(top, float(drawn.max()), float(np.nan_to_num(comparison.loss_budget).max()))
         line = _line(number + 1, comparison.candidate, steps, drawn, 1.75)
-        traces.append(line | {"customdata": deviation[rows], "hovertemplate": "%{customdata:.3g}"})
+        traces.append(
+            line | {"customdata": deviation[rows], "meta": EXACT, "hovertemplate": "%{customdata:.3g}"}
+        )
     log_axis = axis("relative deviation of the loss<br>(equal losses drawn at 1e-17)") | {
         "type": "log",
         "exponentformat": "power",

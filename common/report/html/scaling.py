@@ -9,6 +9,7 @@ from parity.common.base.units import show_size
 from parity.common.scaling.result import Cause, Interval, ProjectedPoint, Projection, Ratio, Scaling
 
 NONE = "–"
+UNCHECKED = "no measured point was left to check the model on; measure more numbers of replicas"
 _SEEN = 0.005  # smaller shares of a step would be shown as 0 %
 # Of the projected numbers of devices, the powers of four are enough for a table.
 _SHOWN = frozenset(4**power for power in range(16))
@@ -32,12 +33,24 @@ def words(scaling: Scaling) -> dict[str, Any]:
         "how": list(dict.fromkeys(f"{cause.name}: {cause.how}" for cause in causes if cause.how)),
         "laws": _laws(scaling),
         "not_fitted": _not_fitted(scaling),
-        "most_devices": max((p.devices for q in scaling.projections for p in q.points), default=0),
+        "most_devices": max(
+            (p.devices for q in filter(is_checked, scaling.projections) for p in q.points), default=0
+        ),
         "memory": _memory(scaling),
         "dash": NONE,
+        "unchecked": UNCHECKED,
         **{
             function.__name__: function
-            for function in (titled, number, interval, milliseconds, usual, error_words, points_shown)
+            for function in (
+                titled,
+                number,
+                interval,
+                milliseconds,
+                usual,
+                error_words,
+                points_shown,
+                is_checked,
+            )
         },
     }
 
@@ -146,10 +159,13 @@ def points_shown(projection: Projection) -> list[ProjectedPoint]:
     return [p for p in projection.points if p.devices in _SHOWN or p is last[p.mode]]
 
 
+def is_checked(projection: Projection) -> bool:
+    """Whether there is a projection, and a measured point that it took nothing from: else nobody can believe it."""
+    return not projection.why_not and math.isfinite(projection.error)
+
+
 def error_words(projection: Projection) -> str:
     """How far off the model was where it was measured, in a sentence."""
-    if math.isnan(projection.error):
-        return "No measured point was left to check the model on, so its error is not known."
     return f"On measured points that it took nothing from, the model was off by up to {projection.error:.0%}."
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from parity.common.report.html import plots
 from parity.common.report.html.plots import Figure, Trace
-from parity.common.report.html.scaling import titled
+from parity.common.report.html.scaling import is_checked, titled
 from parity.common.scaling.result import EXPECTATION, Configuration, Mode, Projection, Ratio, Scaling
 
 _GREY = "#7A7A7A"
@@ -33,7 +33,7 @@ def figures(scaling: Scaling) -> dict[str, Figure]:
     phased = [c for c in scaling.configurations if c.phases is not None]
     if phased:
         found["phases"] = phase_figure(phased)
-    projected = [p for p in scaling.projections if p.points]
+    projected = [p for p in scaling.projections if is_checked(p) and p.points]
     if projected:
         found["projection"] = projection_figure(projected, scaling)
     return found

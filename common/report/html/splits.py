@@ -43,7 +43,7 @@ def split_figure(record: RunRecord, wrong_steps: Sequence[int] = ()) -> Figure:
         mark = {"symbol": "x", "size": 11, "color": "#D55E00"}
         said = {"showlegend": False, "hovertemplate": "step %{x} is not as planned<extra></extra>"}
         traces.append({"type": "scatter", "mode": "markers", "x": wrong, "y": heights, "marker": mark} | said)
-    x = axis("step") | {"type": "category", "showgrid": False, "nticks": 20, "tickangle": 0}
+    x = axis("step") | {"type": "category", "showgrid": False, "nticks": 20}
     y = axis("position in the global batch") | {"showgrid": False}
     return framed(traces, x, y, 420, {"hovermode": "closest", "shapes": _epoch_lines(record, names)})
 

@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 
 from parity.common.parity.deviation import Curve
+from parity.common.report import next_steps
 from parity.common.report.html import plots
+from parity.common.report.html.comparison import ran
 from parity.common.report.html.page import write_page
 from parity.common.report.html.plots import Figure, Trace
 from parity.common.report.study import COLUMNS, cells_of
@@ -26,7 +28,6 @@ def write_study_html(result: StudyResult, path: Path) -> None:
     """Write the page of a study, whole or not at all.
 
     Raises:
-        MissingPackageError: plotly is not installed.
         RecordError: the file cannot be written.
     """
     question = result.question
@@ -46,6 +47,8 @@ def write_study_html(result: StudyResult, path: Path) -> None:
         "headline": {"verdict": result.verdict, "tone": _TONES[result.verdict], **_headline(result)},
         "spec": {"name": "records of scripts" if question.spec is None else question.spec.name},
         "facts": _facts(result),
+        "ran": ran(result.records),
+        "next_steps": next_steps.after_study(result, path.parent),
         "result": result,
         "table": (
             ["candidate"] * several + list(COLUMNS),
@@ -77,9 +80,7 @@ def _facts(result: StudyResult) -> dict[str, str]:
         facts["Seeds of a pair share"] = ", ".join(question.shared())
     facts["Looked at after"] = ", ".join(map(str, question.looks)) + " seeds"
     facts["Error of either kind"] = f"{question.alpha:.0%}"
-    return facts | {
-        name: version for name, version in result.versions.items() if name in ("tensorflow", "torch")
-    }
+    return facts
 
 
 def differences_figure(results: tuple[FigureResult, ...]) -> Figure:
@@ -164,7 +165,8 @@ def curves_figure(band: Band, reference: str) -> Figure:
         traces += _filled("", band, values - spread, values + spread, colour)
         style = {"color": plots.PALETTE[number], "width": 5 - 3 * number, "dash": plots.DASHES[0]}
         traces.append(plots.scatter(name, "lines", band.middles, values) | {"line": style})
-    return plots.framed(traces, plots.axis("step"), plots.axis("training loss, mean of the seeds"), 380)
+    figure = plots.framed(traces, plots.axis("step"), plots.axis("training loss, mean of the seeds"), 380)
+    return plots.switchable(figure)
 
 
 def _filled(name: str, band: Band, low: Curve, high: Curve, colour: str) -> list[Trace]:
