@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from parity.common.api import records
 from parity.common.base.errors import MissingPackageError, RunError
 from parity.common.commands import diagnose as command
 from parity.common.diagnosis.result import Diagnosis, Verdict
@@ -93,7 +94,7 @@ def test_a_missing_framework_is_named_with_the_command_that_installs_it(
         if framework == "tensorflow":
             raise MissingPackageError("tensorflow is not installed; pip install 'tf-torch-parity[tf]'")
 
-    monkeypatch.setattr(command, "require", absent)
+    monkeypatch.setattr(records, "require", absent)
     assert "tensorflow is not installed" in parity.refused("diagnose", a, b)
 
 
@@ -117,7 +118,7 @@ def runs(worker: Worker, tmp_path_factory: pytest.TempPathFactory) -> list[Path]
 @pytest.fixture
 def shared(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
     """Replays by the worker that there is."""
-    monkeypatch.setattr(command, "Workers", lambda logs: GivenWorkers(lambda placement: worker))
+    monkeypatch.setattr(records, "Workers", lambda logs: GivenWorkers(lambda placement: worker))
 
 
 def test_a_fault_is_diagnosed_from_the_command_line(
@@ -152,7 +153,7 @@ def test_every_verdict_has_its_exit_code_and_its_reports(
     found = synthetic()
     if verdict != "divergent":
         found = replace(found, verdict=verdict, findings=(), when=found.when if expected else None)
-    monkeypatch.setattr(command, "diagnosis_of", lambda *_: found)
+    monkeypatch.setattr(records, "diagnosis_of", lambda *_: found)
     code, out, err = parity("diagnose", *pair, "--out", "out", "--json", "all.json")
     assert code == expected, err
     assert f" {verdict}  " in out and "report: out/diagnosis.html" in out
@@ -192,11 +193,11 @@ def test_after_a_run_the_first_of_each_framework_is_diagnosed_and_linked(
     result = read_session(tmp_path)
     asked = []
 
-    def diagnosed(reference: object, candidate: object, **_: object) -> Diagnosis:
+    def diagnosed(reference: object, candidate: object, *_: object) -> Diagnosis:
         asked.append((reference, candidate))
         return synthetic()
 
-    monkeypatch.setattr(command, "diagnosis_of", diagnosed)
+    monkeypatch.setattr(records, "diagnosis_of", diagnosed)
     command.after_run(result, tmp_path)
     assert asked == [(result.records[0], result.records[1])]
     out = capsys.readouterr().out
@@ -215,7 +216,7 @@ def test_a_diagnosis_that_fails_says_so_and_leaves_the_verdict(
     def failed(*_: object, **__: object) -> Diagnosis:
         raise RunError("torch ddp x2: no memory")
 
-    monkeypatch.setattr(command, "diagnosis_of", failed)
+    monkeypatch.setattr(records, "diagnosis_of", failed)
     command.after_run(read_session(tmp_path), tmp_path)
     assert "parity: torch ddp x2 was not diagnosed: torch ddp x2: no memory" in capsys.readouterr().err
     assert not list(tmp_path.glob("diagnosis_*"))

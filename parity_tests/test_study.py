@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from parity.common import recipes
+from parity.common.api import trainings
 from parity.common.base.errors import RunError, SpecError
 from parity.common.commands import cli
-from parity.common.commands import study as command
 from parity.common.record.files import write_json
 from parity.common.record.header import header_of, write_summary
 from parity.common.report.html.study import write_study_html
@@ -71,7 +71,7 @@ def parity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     monkeypatch.setattr(session, "Workers", lambda *given: found.workers(*given))
     monkeypatch.setattr(session, "require", lambda framework: None)
     # Half a second each; one test looks at them.
-    monkeypatch.setattr(command, "write_study_html", lambda result, path: path.touch())
+    monkeypatch.setattr(trainings, "write_study_html", lambda result, path: path.touch())
     return found
 
 

@@ -91,7 +91,6 @@ class Answer:
         """Write the page, one file that opens offline, and return where.
 
         Raises:
-            MissingPackageError: a page with curves takes plotly.
             RecordError: it cannot be written.
             SpecError: there is no page of such an answer.
         """

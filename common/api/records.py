@@ -99,7 +99,7 @@ def diagnose(
     else:
         _check(one, other)
         kept = None if keep is None else Path(keep)
-        found = _diagnosis_of(one, other, contexts, floors, kept, Terminal(stderr=True, quiet=quiet))
+        found = diagnosis_of(one, other, contexts, floors, kept, Terminal(stderr=True, quiet=quiet))
     return Diagnosed(found, Subject.of_records(one, other))
 
 
@@ -151,7 +151,7 @@ def _check(reference: RunRecord, candidate: RunRecord) -> None:
         require(record.placement.framework)
 
 
-def _diagnosis_of(
+def diagnosis_of(
     reference: RunRecord,
     candidate: RunRecord,
     contexts: Contexts,
@@ -159,6 +159,7 @@ def _diagnosis_of(
     kept: Path | None,
     told: Terminal,
 ) -> Diagnosis:
+    """Diagnose two runs of one spec, in processes of their own; `diagnose` checks them before, and says what is raised."""
     if kept is not None:
         if kept.exists():
             raise RecordError(f"{kept}: there already; remove it, or name another folder")
