@@ -205,7 +205,8 @@ def test_after_a_run_the_first_of_each_framework_is_diagnosed_and_linked(
     assert f"torch fsdp2 x2 differs, too: parity diagnose {result.records[0].folder}" in out
     assert (tmp_path / "diagnosis_1.json").exists()
     write_html(result, tmp_path / "report.html")
-    assert Page(tmp_path / "report.html").attribute("href") == ["diagnosis_1.html"]
+    links = Page(tmp_path / "report.html").attribute("href")
+    assert [link for link in links if ".html" in link] == ["diagnosis_1.html"]
 
 
 def test_a_diagnosis_that_fails_says_so_and_leaves_the_verdict(
