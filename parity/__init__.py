@@ -4,4 +4,4 @@ Importing it loads neither framework. In the repository the three are folders of
 links to them, so that one name serves a checkout, an editable install and a wheel alike.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
