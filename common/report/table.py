@@ -112,14 +112,14 @@ def _versions(record: dict[str, Any]) -> str:
 
 def _hardware(record: dict[str, Any]) -> str:
     kinds = Counter(re.sub(r":\d+$", "", device).upper() for device in record["devices"])
-    devices = ", ".join(f"{times} x {kind}" for kind, times in kinds.items())
+    devices = ", ".join(f"{times} × {kind}" for kind, times in kinds.items())
     cores = record["threads"].get("cores")
     return f"{devices}, {cores} cores" if cores else devices
 
 
 def _markdown(table: Table) -> str:
     def cell(value: Cell) -> str:
-        text = plain(value) if isinstance(value, str) else f"{value:.1e}"
+        text = plain(value) if isinstance(value, str) else f"{value:.1e}" if value else "0"
         return re.sub(r"([\\|`*_<>\[\]])", r"\\\1", text)
 
     ruler = ["---" if column in ("run", "verdict") else "---:" for column in table.columns]
