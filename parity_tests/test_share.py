@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from parity.common.base.errors import how_to_install
 from parity.common.commands.sharing import WRITERS
 from parity.common.record import RunRecord, read_record
 from parity.common.record.files import write_json
@@ -260,7 +261,7 @@ def ignored() -> Iterator[None]:
         pass
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive  # neither is installed in CI: 20 seconds and 60 MB each
 @pytest.mark.parametrize(("kind", "reader"), [("wandb", WANDB_READER), ("mlflow", MLFLOW_READER)])
 def test_trackers_read_every_digit_without_network_and_leave_no_process(
     records: list[RunRecord], tmp_path: Path, proxy: Calls, kind: str, reader: str
@@ -312,7 +313,7 @@ def test_what_is_refused(parity: Cli, records: list[RunRecord], monkeypatch: pyt
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     for kind in WRITERS.keys() - {"csv"}:
         error = parity.refused("share", "run", "--to", kind, "--out", "new")
-        assert f"--to {kind} needs {kind}" in one_line(error) and f"tf-torch-parity[{kind}]'" in error
+        assert f"--to {kind} needs {kind}" in one_line(error) and how_to_install(kind) in error
 
 
 def test_variables_are_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
