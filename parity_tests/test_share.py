@@ -12,7 +12,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -28,7 +27,16 @@ from parity.common.spec import Placement, ScriptInfo
 from parity_tests.helpers import ROOT
 from parity_tests.helpers.commands import Cli
 from parity_tests.helpers.processes import lacks
-from parity_tests.helpers.records import FACTS, MIRRORED, TORCH, Run, edit_json, one_line, tiny_spec
+from parity_tests.helpers.records import (
+    FACTS,
+    MIRRORED,
+    TORCH,
+    Run,
+    edit_json,
+    one_line,
+    read_events,
+    tiny_spec,
+)
 
 Points = dict[str, list[list[float]]]  # name -> [step, value] of each point
 
@@ -179,18 +187,10 @@ def test_csv_keeps_every_digit_and_leaves_empty_what_was_not_recorded(
         }.items() <= header.items()
 
 
-def events(folder: Path) -> Any:
-    if importlib.util.find_spec("tensorboard") is None:
-        lacks("needs tensorboard")
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    return EventAccumulator(str(folder), {"scalars": 0, "tensors": 0}).Reload()
-
-
 def test_tensorboard_reads_float32(parity: Cli, records: list[RunRecord]) -> None:
     assert parity("share", "run", "wild", "script", "--to", "tensorboard", "--out", "new")[0] == 0
     for run, record in zip(share.shared(records), records, strict=True):
-        read = events(Path("new", run.file_name))
+        read = read_events(Path("new", run.file_name))
         points = {tag: [[e.step, e.value] for e in read.Scalars(tag)] for tag in read.Tags()["scalars"]}
         same(points, in_float32(expected(record)))
         assert [e.wall_time for e in read.Scalars("loss")] == run.times.tolist()
@@ -203,7 +203,7 @@ def test_a_digit_that_float32_does_not_keep_is_seen(tmp_path: Path) -> None:
     writer = EventWriter(tmp_path)
     writer.step(3, {"loss": 0.1})
     writer.close()
-    (event,) = events(tmp_path).Scalars("loss")
+    (event,) = read_events(tmp_path).Scalars("loss")
     assert event.step == 3 and event.value == float(np.float32(0.1)) != 0.1
     with pytest.raises(AssertionError):
         same({"loss": [[3, event.value]]}, {"loss": [[3, 0.1]]})

@@ -233,7 +233,9 @@ def test_what_is_in_the_wheel(built: Path) -> None:
 
 def wanted(lines: Iterable[str], marker: str = "") -> set[str]:
     """The requirements that have a marker, or none."""
-    found = [requirement for requirement in map(Requirement, lines) if str(requirement.marker or "") == marker]
+    found = [
+        requirement for requirement in map(Requirement, lines) if str(requirement.marker or "") == marker
+    ]
     return {f"{each.name}{sorted(each.extras)}{each.specifier}" for each in found}
 
 
