@@ -9,6 +9,7 @@ import os
 import socket
 import subprocess
 import sys
+import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -291,6 +292,15 @@ def test_trackers_read_every_digit_without_network_and_leave_no_process(
         assert config["placement"] == json.loads(json.dumps(record.placement.to_dict()))
         assert config["versions"] == record.header.versions
     assert proxy.count() == 0
+
+
+def test_a_run_that_went_on_is_one_and_of_version_0_1_too(parity: Cli) -> None:
+    with tarfile.open(ROOT / "parity_tests" / "records_0_1.tar.xz") as archive:
+        archive.extractall(filter="data")
+    assert parity("share", "resumed", "script", "--to", "csv", "--out", "new")[0] == 0
+    (run,) = share.shared([read_record(Path("resumed"))])
+    assert run.steps.tolist() == [0, 1, 2, 3] and "from step 2" in run.name
+    assert len(run.times) == 4 and (np.diff(run.times) > 0).all()
 
 
 def test_a_session_is_all_its_runs(parity: Cli) -> None:
