@@ -19,7 +19,7 @@ from parity_tests.helpers import ROOT
 
 FRAMEWORKS = {"tensorflow", "keras", "torch"}
 # What a base installation does not have either.
-EXTRAS = {"plotly", "sklearn", "tensorboard", "PIL", "pyarrow"}
+EXTRAS = {"plotly", "sklearn", "tensorboard", "wandb", "mlflow", "PIL", "pyarrow"}
 # What it has, and what is loaded only where it is needed, so that commands start at once.
 LAZY = {"jinja2", "scipy"}
 # top-level module -> packages it must not name in an import statement, at any depth.

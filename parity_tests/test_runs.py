@@ -17,6 +17,7 @@ from parity.common.parity.sample_ids import audit
 from parity.common.record import read_record
 from parity.common.spec import Instrumentation, Placement
 from parity_tests.helpers.matrix import CORE, config, matrix_spec, small, tensorflow, torch
+from parity_tests.helpers.records import read_events
 from parity_tests.helpers.run_cache import RunCache
 
 FEATURES = {
@@ -224,4 +225,8 @@ def test_tensorboard_scalars_are_written(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         assert done.stderr == ""
         assert f"record: {out}" in done.stdout
-        assert list((out / "tensorboard").glob("events.*"))
+        read, record = read_events(out / "tensorboard"), read_record(out)
+        for name, column in {"loss": record.loss, **record.columns}.items():
+            if name != "step":
+                found = [[event.step, event.value] for event in read.Scalars(name)]
+                assert found == [[step, float(np.float32(value))] for step, value in enumerate(column)]

@@ -12,13 +12,19 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
+from collections.abc import Iterable
+from email.parser import Parser
 from pathlib import Path
 
 import numpy as np
 import pytest
+from packaging.requirements import Requirement
 
+import parity
 from parity_tests.helpers import ROOT
+from parity_tests.test_distribution import DOCKERFILE, copied
 
 PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
 HERE = Path(sys.prefix) / "lib" / PYTHON / "site-packages"
@@ -99,11 +105,18 @@ wrong: int = read_record(Path("run")).header.host
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
-def call(*command: object, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+def call(
+    *command: object, cwd: Path, timeout: int = 300, **environment: str
+) -> subprocess.CompletedProcess[str]:
     """Run a command, with no path set by hand but what is given."""
     kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
     return subprocess.run(
-        list(map(str, command)), capture_output=True, text=True, cwd=cwd, timeout=300, env=kept | environment
+        list(map(str, command)),
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        timeout=timeout,
+        env=kept | environment,
     )
 
 
@@ -116,17 +129,19 @@ def good(done: subprocess.CompletedProcess[str], code: int = 0) -> str:
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the source distribution, and the wheel that was made of it."""
     folder = tmp_path_factory.mktemp("built")
-    tree = folder / "tree"
-    tree.mkdir()
-    # Without what git ignores: an old build/ would put modules that are gone into the wheel.
-    listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    copy_tree(folder / "tree")
+    good(call(sys.executable, "-m", "build", "--outdir", folder, folder / "tree", cwd=folder))
+    return folder
+
+
+def copy_tree(tree: Path, only: Iterable[str] = (".",)) -> None:
+    """Copy files and folders of the repository without what git ignores: an old build/ would put modules that are gone into the wheel."""
+    listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", *only]
     names = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0")
     for name in filter(None, names):
         if os.path.lexists(ROOT / name):
             (tree / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, tree / name, follow_symlinks=False)
-    good(call(sys.executable, "-m", "build", "--outdir", folder, tree, cwd=folder))
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -214,6 +229,64 @@ def test_what_is_in_the_wheel(built: Path) -> None:
     }
     assert {f"parity/{path}" for path in modules} <= set(names)
     assert not [member.name for member in tarfile.open(source) if member.issym() or member.islnk()]
+
+
+def wanted(lines: Iterable[str], marker: str = "") -> set[str]:
+    """The requirements that have a marker, or none."""
+    found = [
+        requirement for requirement in map(Requirement, lines) if str(requirement.marker or "") == marker
+    ]
+    return {f"{each.name}{sorted(each.extras)}{each.specifier}" for each in found}
+
+
+def test_wheel_and_source_say_what_they_need(built: Path) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    (wheel,), (source,) = built.glob("*.whl"), built.glob("*.tar.gz")
+    with zipfile.ZipFile(wheel) as of_wheel, tarfile.open(source) as of_source:
+        name = next(name for name in of_wheel.namelist() if name.endswith(".dist-info/METADATA"))
+        file = of_source.extractfile(f"{source.name.removesuffix('.tar.gz')}/PKG-INFO")
+        assert file is not None
+        texts = [of_wheel.read(name).decode(), file.read().decode()]
+    for metadata in map(Parser().parsestr, texts):
+        assert metadata["Version"] == parity.__version__
+        assert set(metadata.get_all("Provides-Extra", [])) == project["optional-dependencies"].keys()
+        needed = metadata.get_all("Requires-Dist", [])
+        for extra, lines in {"": project["dependencies"], **project["optional-dependencies"]}.items():
+            assert wanted(needed, f'extra == "{extra}"' if extra else "") == wanted(lines) != set(), extra
+
+
+def test_what_the_dockerfile_copies_is_all_that_a_wheel_needs(built: Path, tmp_path: Path) -> None:
+    copy_tree(tmp_path / "tree", copied(DOCKERFILE))
+    good(
+        call(sys.executable, "-m", "build", "--wheel", "--outdir", tmp_path, tmp_path / "tree", cwd=tmp_path)
+    )
+    (wheel,), (made,) = built.glob("*.whl"), tmp_path.glob("*.whl")
+    assert zipfile.ZipFile(made).namelist() == zipfile.ZipFile(wheel).namelist()
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(
+    ("ending", "extra", "module"),
+    [("*.tar.gz", "", None), ("*.whl", "[tf]", "tf_impl"), ("*.tar.gz", "[torch]", "torch_impl")],
+)
+def test_an_empty_environment_gets_what_an_extra_promises(
+    built: Path, project: Path, tmp_path: Path, ending: str, extra: str, module: str | None
+) -> None:
+    """With pip alone, as a user does; nothing is taken from this environment."""
+    good(call(sys.executable, "-m", "venv", tmp_path / "venv", cwd=tmp_path))
+    (given,) = built.glob(ending)
+    pip = [tmp_path / "venv" / "bin" / "pip", "install", "-q", "--disable-pip-version-check"]
+    good(call(*pip, f"{given}{extra}", cwd=tmp_path, timeout=1500))
+    command, python = (tmp_path / "venv" / "bin" / name for name in ("parity", "python"))
+    assert good(call(command, "--version", cwd=project)) == f"parity {parity.__version__}\n"
+    for other in ("tf_impl", "torch_impl"):
+        flags = [*RUN, "--out", f"{other}_record"]
+        done = call(python, "-m", f"parity.{other}", *flags, cwd=project)
+        assert done.returncode == (0 if other == module else 2), done.stderr
+        assert other == module or "pip install 'tf-torch-parity[" in done.stderr
+    if module is not None:
+        good(call(command, "share", f"{module}_record", "--to=csv", "--out=csv", cwd=project))
 
 
 def test_it_is_the_wheel_that_is_tried(full: Path, project: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any
 
 # TensorFlow reads this once, while it is imported.
@@ -154,20 +153,3 @@ def describe() -> dict[str, Any]:
         "collectives": "nccl" if gpus else "ring",
         "lacks": {"no_gpu": not gpus},
     }
-
-
-class ScalarWriter:
-    """TensorBoard scalars."""
-
-    def __init__(self, folder: Path) -> None:
-        self._writer = tf.summary.create_file_writer(str(folder))
-
-    def step(self, step: int, values: dict[str, float]) -> None:
-        """Write one step's scalars."""
-        with self._writer.as_default(step=step):
-            for name, value in values.items():
-                tf.summary.scalar(name, value)
-
-    def close(self) -> None:
-        """Flush and close the event file."""
-        self._writer.close()

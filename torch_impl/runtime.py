@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import torch
 
-from parity.common.base.errors import MissingPackageError, RunError
+from parity.common.base.errors import RunError
 from parity.common.execution.operating_system import keep_freed_memory, on_each_node
 from parity.common.spec import Placement
 from parity.common.spec.capabilities import refusal
@@ -107,28 +104,3 @@ def describe() -> dict[str, Any]:
         "collectives": "nccl" if gpus else "gloo",
         "lacks": {"no_gpu": not gpus, "no_compiler": not has_compiler()},
     }
-
-
-class ScalarWriter:
-    """TensorBoard scalars."""
-
-    def __init__(self, folder: Path) -> None:
-        # Where this can be imported, tensorboard leaves TensorFlow alone; else it would load it beside torch.
-        name = "tensorboard.compat.notf"
-        sys.modules.setdefault(name, ModuleType(name))
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError:
-            raise MissingPackageError(
-                "--tensorboard needs tensorboard; run: pip install tensorboard"
-            ) from None
-        self._writer = SummaryWriter(str(folder))
-
-    def step(self, step: int, values: dict[str, float]) -> None:
-        """Write one step's scalars."""
-        for name, value in values.items():
-            self._writer.add_scalar(name, value, step)
-
-    def close(self) -> None:
-        """Flush and close the event file."""
-        self._writer.close()

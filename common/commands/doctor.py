@@ -27,7 +27,9 @@ _OPTIONAL = {
     "sklearn": "digits and other tables",
     "PIL": "image folders",
     "pyarrow": "Parquet",
-    "tensorboard": "--tensorboard",
+    "tensorboard": "--tensorboard, parity share",
+    "wandb": "parity share",
+    "mlflow": "parity share",
 }
 
 

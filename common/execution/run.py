@@ -22,6 +22,7 @@ from parity.common.execution.process_context import find_folder, starts_ranks
 from parity.common.execution.trace_replay import TraceReplay
 from parity.common.record import RecordWriter, claim_folder, run_of
 from parity.common.record.invariants import StepFacts, not_finite
+from parity.common.record.scalars import EventWriter
 from parity.common.reference import StepScalars
 from parity.common.spec import Instrumentation, Placement, Replay, RunOptions, TrainSpec
 from parity.common.state.canonical import initial_state, load_state, save_state
@@ -100,7 +101,7 @@ class Run(ABC):
         self._save_state("initial", self.steps.start)
         board = None
         if run_options.tensorboard and self.primary:
-            board = self.side.runtime.ScalarWriter(out_dir / "tensorboard")
+            board = EventWriter(out_dir / "tensorboard")
         replicas = strategy.recorded_replicas
         kept = None if checkpoint is None else checkpoint.manifest.rates
         self._writer = RecordWriter(

@@ -18,7 +18,7 @@ from pydantic.fields import FieldInfo
 
 from parity.common import recipes
 from parity.common.base.ending import exit_code_of
-from parity.common.base.errors import MissingPackageError, ParityError, RunError, SpecError
+from parity.common.base.errors import MissingPackageError, ParityError, RunError, SpecError, how_to_install
 from parity.common.base.package import MODULES
 from parity.common.base.plain import print_error, print_line
 from parity.common.base.scratch import scratch_folder
@@ -176,7 +176,7 @@ def _train(framework: Framework, values: Any) -> None:
     run_options = run_options.model_copy(update={"resume": start.checkpoint})
     check_run(spec, placement, run_options)
     if run_options.tensorboard and importlib.util.find_spec("tensorboard") is None:
-        raise MissingPackageError("--tensorboard needs tensorboard; run: pip install tensorboard")
+        raise MissingPackageError(f"--tensorboard needs tensorboard; {how_to_install('tensorboard')}")
     talks = rank == 0
     if talks:
         for line in (effective_batch(spec, placement), *start.said):

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,17 +18,10 @@ from parity.common.record.files import append, write_json
 from parity.common.record.header import STEP_FIELDS, header_of, write_summary
 from parity.common.record.invariants import Invariants, StepFacts, ViolationWriter
 from parity.common.record.samples import Ids, SampleWriter
+from parity.common.record.scalars import EventWriter
 from parity.common.spec import Instrumentation, Placement, RunOptions, TrainSpec
 
 ROW = struct.Struct(f"<{1 + len(STEP_FIELDS)}d")
-
-
-class ScalarSink(Protocol):
-    """Where scalars go besides the record."""
-
-    def step(self, step: int, values: dict[str, float]) -> None: ...
-
-    def close(self) -> None: ...
 
 
 class RecordWriter:
@@ -41,7 +34,7 @@ class RecordWriter:
         placement: Placement,
         replicas: range,
         facts: dict[str, Any],
-        scalars: ScalarSink | None = None,
+        scalars: EventWriter | None = None,
         kept: Mapping[str, float | None] | None = None,
         run_options: RunOptions = RunOptions(),
         instrumentation: Instrumentation = Instrumentation(),

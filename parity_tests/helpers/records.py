@@ -8,11 +8,14 @@ record = run.write(folder)
 from __future__ import annotations
 
 import copy
+import importlib
 import itertools
 import json
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -221,6 +224,14 @@ def one_line(error: object) -> str:
     assert text.strip(), "an empty message"
     assert len(text.splitlines()) == 1, f"more than one line: {text!r}"
     return text
+
+
+def read_events(folder: Path) -> Any:
+    """A folder of TensorBoard's, as its own reader gives it."""
+    # As in `parity.common.record.scalars`: else TensorFlow would be loaded.
+    sys.modules.setdefault("tensorboard.compat.notf", ModuleType("tensorboard.compat.notf"))
+    accumulator = importlib.import_module("tensorboard.backend.event_processing.event_accumulator")
+    return accumulator.EventAccumulator(str(folder), {"scalars": 0, "tensors": 0}).Reload()
 
 
 def received_ids(record: RunRecord) -> list[list[Ids]]:
