@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from parity_tests.test_isolation import LAYERS, ROOT, files_of
 
-PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), ROOT / "slurm" / "README.md"]
+PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "slurm" / "README.md"]
 FOLDERS = (
     "common",
     "tf_impl",

@@ -1,4 +1,4 @@
-"""docs/port.md, walked through: every command in it is run."""
+"""docs/tutorials/port_a_model.md, walked through: every command in it is run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from parity_tests.helpers import ROOT
 from parity_tests.walkthrough import Command, missing, steps, walk
 
-PAGE = ROOT / "docs" / "port.md"
+PAGE = ROOT / "docs" / "tutorials" / "port_a_model.md"
 
 
 @pytest.mark.exhaustive

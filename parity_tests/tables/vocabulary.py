@@ -1,4 +1,4 @@
-"""The largest deviation seen of every entry of the vocabulary, and the page docs/vocabulary.md."""
+"""The largest deviation seen of every entry of the vocabulary, and the page docs/reference/vocabulary.md."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LIMIT = 1e-12
 
 _HEAD = """# Vocabulary
 
-Written by `scripts/test -m "" --vocabulary=docs/vocabulary.md`; do not edit.
+Written by `scripts/test -m "" --vocabulary=docs/reference/vocabulary.md`; do not edit.
 
 Everything that a spec can name. *Switches* are the fields that the frameworks' defaults differ in, each with
 its value under `convention: keras` and under `convention: torch`; both sides implement both, and each field
