@@ -7,6 +7,7 @@ recipes from their docstrings, the Python API from `parity.common.api.__all__`.
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib
 import importlib.util
 import inspect
@@ -29,6 +30,7 @@ from parity.common.spec import imported_loss as own_loss
 from parity.common.spec.base import Spec
 from parity.common.spec.capabilities import STRATEGIES
 from parity.common.spec.data import DataSpec
+from parity.common.spec.external.rules import NAMED
 from parity.common.spec.external.target import Target
 from parity.common.spec.layers import LayerSpec, imported
 from parity.common.spec.optimizers import OptimizerBase, WeightAverage
@@ -40,7 +42,7 @@ from parity.common.spec.strategies import Options
 API, API_PAGE = "parity.common.api", "reference/api.md"
 # Bases whose fields are described once.
 _SHARED = {losses.LossBase: "loss", OptimizerBase: "optimizer", schedules.ScheduleBase: "schedule"}
-_MADE = "<!-- Made from the code by scripts/site_hooks.py. -->\n\n"
+_MADE = "<!-- Made from the code by scripts/site_hooks.py. -->\n"
 _LAYERS = {
     "core": "Dense, activations, shapes",
     "containers": "Containers",
@@ -57,8 +59,7 @@ _LAYERS = {
 
 def on_config(config: Any) -> Any:
     """Put the generated pages into the navigation, where it says `reference/cli/*` and the like."""
-    made = pages()
-    config.nav = _expanded(config.nav, list(made))
+    config.nav = _expanded(config.nav, pages())
     return config
 
 
@@ -71,21 +72,34 @@ def on_files(files: Any, config: Any) -> Any:
     return files
 
 
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
+    """Put the rules of mapping.yaml where a page has `<!-- rules -->`."""
+    rows = [_row(f"`{name}`", what) for name, (_, what) in NAMED.items()]
+    table = "\n".join(["| rule | of |", "| --- | --- |", *rows])
+    return markdown.replace("<!-- rules -->", table)
+
+
+@functools.cache
 def pages() -> dict[str, str]:
     """Markdown of every generated page, by its place below docs/."""
     return {
-        place: _MADE + text.strip() + "\n" for place, text in [*_commands(), *_specs(), _recipes(), *_api()]
+        place: f"{text.strip()}\n\n{_MADE}" for place, text in [*_commands(), *_specs(), _recipes(), *_api()]
     }
 
 
-def _expanded(nav: Any, made: list[str]) -> Any:
-    """The navigation with `FOLDER/*` as the pages of that folder, and without the API where there is none."""
+def _expanded(nav: Any, made: Iterable[str]) -> Any:
+    """The navigation with `FOLDER/*` as the generated pages of that folder, and without the API where there is none."""
     if isinstance(nav, dict):
         return {title: _expanded(part, made) for title, part in nav.items()}
-    if isinstance(nav, list):
-        parts = [part for part in nav if API_PAGE in made or API_PAGE not in str(part)]
-        return [_expanded(part, made) for part in parts]
-    return [place for place in made if place.startswith(nav[:-1])] if nav.endswith("/*") else nav
+    if not isinstance(nav, list):
+        return nav
+    found = []
+    for part in nav:
+        if isinstance(part, str) and part.endswith("/*"):
+            found += [place for place in made if place.startswith(part[:-1])]
+        elif API_PAGE in made or part != {"Python API": API_PAGE}:
+            found.append(_expanded(part, made))
+    return found
 
 
 def _api() -> Iterator[tuple[str, str]]:
@@ -273,7 +287,7 @@ def _sections(classes: Iterable[type[Spec]]) -> str:
     parts: list[str] = []
     described: set[type] = set(classes)
     for kind in classes:
-        for base in kind.__mro__[1:]:
+        for base in reversed(kind.__mro__[1:]):
             if base.__module__ == kind.__module__ and base.__dict__.get("__doc__") and base not in described:
                 described.add(base)
                 parts.append(_doc(base))

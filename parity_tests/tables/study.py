@@ -153,7 +153,7 @@ def page(studies: int) -> str:
         "",
         f"Written by `python -m parity_tests.tables.study docs/evidence/study_errors.md` on {datetime.date.today()}: {studies:,}"
         " simulated studies a figure, seeded, decided by the rule that `parity study` uses. Both arms have standard deviation 1;"
-        f" of pairs, {SHARED:.0%} of a seed's variance is common. The method: [study.md](study.md).",
+        f" of pairs, {SHARED:.0%} of a seed's variance is common. The method: [study.md](../explanation/study.md).",
         "",
         "## Errors",
         "",
