@@ -22,7 +22,6 @@ from pydantic import TypeAdapter
 
 from parity.common.base.errors import ParityError
 from parity.common.base.yaml import parse_yaml
-from parity.common.commands.cli import _parser
 from parity.common.execution.flags import spelled
 from parity.common.execution.training_cli import choose_spec
 from parity.common.spec import RunConfig, TrainSpec
@@ -93,15 +92,16 @@ def ours(words: list[str]) -> tuple[str, list[str]] | None:
 
 
 @functools.cache
-def _parser_once() -> Any:
-    return _parser()
+def parser() -> Any:
+    """That of `parity`, with all its commands."""
+    return hooks().parser_of()
 
 
 def problem(arguments: list[str]) -> str:
     """What `parity` would say of these arguments before it does anything; '' where nothing."""
     given = [word for word in arguments if word != "..."]
     try:
-        options = _parser_once().parse_args(spelled(given, "-"))
+        options = parser().parse_args(spelled(given, "-"))
         recipe = getattr(options, "recipe", None)
         if recipe and getattr(options, "spec", None) is None:
             choose_spec(recipe, None, getattr(options, "set", []))

@@ -23,7 +23,6 @@ from pydantic_core import PydanticUndefined
 
 from parity.common import recipes
 from parity.common.base.yaml import dump_plain
-from parity.common.commands import cli
 from parity.common.execution import flags
 from parity.common.spec import Placement, RunOptions, TrainSpec, augment, losses, model, schedules, sources
 from parity.common.spec import imported_loss as own_loss
@@ -38,6 +37,11 @@ from parity.common.spec.optimizers.base import COMMON
 from parity.common.spec.precision import LossScale
 from parity.common.spec.run_options import Saving
 from parity.common.spec.strategies import Options
+
+try:
+    from parity.common.commands.main import parser_of
+except ImportError:
+    from parity.common.commands.cli import _parser as parser_of
 
 API, API_PAGE = "parity.common.api", "reference/api.md"
 # Bases whose fields are described once.
@@ -73,10 +77,15 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """Put the rules of mapping.yaml where a page has `<!-- rules -->`."""
-    rows = [_row(f"`{name}`", what) for name, (_, what) in NAMED.items()]
-    table = "\n".join(["| rule | of |", "| --- | --- |", *rows])
-    return markdown.replace("<!-- rules -->", table)
+    """Put tables where a page has `<!-- commands -->`, or `<!-- rules -->`, those of mapping.yaml."""
+    rules = [_row(f"`{name}`", what) for name, (_, what) in NAMED.items()]
+    known = [
+        _row(f"[{name}](cli/{name.replace(' ', '_')}.md)", (parser.description or "").replace("\n", " "))
+        for name, parser in commands().items()
+    ]
+    for mark, head, rows in (("rules", "| rule | of |", rules), ("commands", "| parity | to |", known)):
+        markdown = markdown.replace(f"<!-- {mark} -->", "\n".join([head, "| --- | --- |", *rows]))
+    return markdown
 
 
 @functools.cache
@@ -105,8 +114,9 @@ def _expanded(nav: Any, made: Iterable[str]) -> Any:
 def _api() -> Iterator[tuple[str, str]]:
     if importlib.util.find_spec(API) is None:
         return
-    names = importlib.import_module(API).__all__
-    text = "# Python API\n\nWhat a notebook or a script of your own can call; the commands are shells over it.\n\n"
+    # Functions first, then classes.
+    names = sorted(importlib.import_module(API).__all__, key=lambda name: (name[0].isupper(), name))
+    text = "# Python API\n\nWhat a notebook or a script of your own can do after `import parity`. The commands do the same.\n\n"
     yield API_PAGE, text + "\n\n".join(f"::: {API}.{name}" for name in names)
 
 
@@ -115,7 +125,7 @@ def _api() -> Iterator[tuple[str, str]]:
 
 def commands() -> dict[str, argparse.ArgumentParser]:
     """The parsers by the words that call them: 'run', 'checkpoint list'."""
-    return dict(_subcommands("", cli._parser()))
+    return dict(_subcommands("", parser_of()))
 
 
 def _subcommands(before: str, parser: Any) -> Iterator[tuple[str, argparse.ArgumentParser]]:
@@ -137,7 +147,11 @@ def _commands() -> Iterator[tuple[str, str]]:
         words = dict.fromkeys(word for side in of for word in flags.choices_of(side, name, field))
         values = _or(words) if words else _type(field, None)
         both = "both" if len(of) == 2 else of[0]
-        rows.append(_row(f"`--{name}`", both, values, _default(Placement, name, field), field.description))
+        rows.append(
+            _row(
+                f"`--{name}`", both, values, _default(Placement, name, field), _text(field.description or "")
+            )
+        )
     yield (
         "reference/cli/trainers.md",
         (
@@ -181,7 +195,7 @@ def _command(name: str, parser: argparse.ArgumentParser) -> str:
 
 
 def _expanded_help(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
-    return parser._get_formatter()._expand_help(action) if action.help else ""
+    return _text(parser._get_formatter()._expand_help(action)) if action.help else ""
 
 
 def _metavar(action: argparse.Action) -> str:
@@ -464,7 +478,13 @@ def _table(kind: type[Spec], names: Iterable[str]) -> str:
         field = kind.model_fields[name]
         shown = f"`{name}: {_plain(example(kind, name))}`"
         rows.append(
-            _row(f"`{name}`", _type(field, kind), _default(kind, name, field), field.description, shown)
+            _row(
+                f"`{name}`",
+                _type(field, kind),
+                _default(kind, name, field),
+                _text(field.description or ""),
+                shown,
+            )
         )
     return "\n".join(rows)
 
