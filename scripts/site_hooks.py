@@ -14,7 +14,7 @@ import inspect
 import re
 import types
 from collections.abc import Iterable, Iterator
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any, Literal, Union, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le, Lt
@@ -22,7 +22,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from parity.common import recipes
-from parity.common.base.yaml import dump_plain
+from parity.common.base.yaml import dump_plain, parse_yaml
 from parity.common.execution import flags
 from parity.common.spec import Placement, RunOptions, TrainSpec, augment, losses, model, schedules, sources
 from parity.common.spec import imported_loss as own_loss
@@ -336,136 +336,6 @@ def _conventions(kind: type[Spec]) -> Any:
     return COMMON if kind is OptimizerBase else kind.conventions
 
 
-_DENSE = [{"kind": "dense", "units": 10}]
-_SHAPE = {"shape": [5]}
-# Examples of fields, of one class or of all, where neither a recipe nor the type has one.
-_EXAMPLES: dict[str, Any] = {
-    "arguments": {"classes": 10},
-    "axes": 2,
-    "beside": [{"kind": "position_embedding"}],
-    "beta_2_decay": -0.5,
-    "boundaries": [100, 200],
-    "categorical": ["country"],
-    "categories": [20, 4],
-    "class_weights": [1, 2],
-    "clip": 1e-6,
-    "clip_threshold": 2,
-    "delimiter": ";",
-    "dims": [2, 1],
-    "ema": {"decay": 0.999},
-    "factor": 0.5,
-    "fill": 0.5,
-    "fractions": [1, 0.1, 0.01],
-    "index": -1,
-    "keras_arguments": {"classes": 10},
-    "keras_tensors": [{"name": "dense/kernel", "shape": [64, 10]}],
-    "layers": _DENSE,
-    "loss_scale": {"initial": 1024},
-    "mapping": [{"keras": ["dense/kernel"], "torch": ["head.weight"], "rule": "transpose"}],
-    "newton_schulz": [2, -1.5, 0.5],
-    "output": [10],
-    "own": {"module": "my_pkg.losses", "attribute": "detection"},
-    "padding_id": 0,
-    "ratio": [1, 1],
-    "save": {"every_steps": 50},
-    "ResizedCrop.scale": [0.25, 1],
-    "AttentionBase.output_bias": False,
-    "ClassToken.initializer": "normal_0.02",
-    "CosineRestarts.stretch": 1.5,
-    "DepthwiseConv2D.padding": "valid",
-    "FSDP2.reshard": False,
-    "Mixup.alpha": 0.4,
-    "OptimizerBase.clip_global_norm": 1,
-    "OptimizerBase.learning_rate": 0.001,
-    "OptimizerBase.weight_decay": 0.01,
-    "Placement.strategy": "ddp",
-    "Residual.drop_rate": 0.1,
-    "Slice.start": 2,
-    "Synthetic.classes": 5,
-    "Adadelta.learning_rate": 0.1,
-    "strides": 2,
-    "size": 3,
-    "rate_decay": 0.01,
-    "seed": 7,
-    "sha256": "0123456789abcdef" * 4,
-    "spared": [0, 2],
-    "stock": ["mixed_bfloat16", "dropout"],
-    "torch_arguments": {"classes": 10},
-    "torch_tensors": [{"name": "head.weight", "shape": [10, 64]}],
-    "warmup": {"steps": 100},
-    "weights": "model.safetensors",
-    "BatchArray.keras": _SHAPE,
-    "BatchArray.torch": _SHAPE,
-    "ColourJitter.clip": [0, 255],
-    "Crop.size": [32, 32],
-    "Csv.inputs": ["age", "country"],
-    "DataSpec.source": {"kind": "npz", "path": "train.npz"},
-    "Dense.kernel_initializer": "he_normal",
-    "Imported.keras": "my_pkg.models:build",
-    "Imported.keras_dropout": [{"key": "drop", "shape": [64]}],
-    "Imported.keras_output": "scores",
-    "Imported.torch": "my_pkg.port:Net",
-    "Imported.torch_dropout": [{"key": "drop", "shape": [64]}],
-    "Imported.torch_output": "scores",
-    "ImportedLoss.arrays": [{"name": "x", "role": "input", "keras": _SHAPE, "torch": _SHAPE}],
-    "ImportedLoss.keras": [{"name": "loss", "targets": ["y"]}],
-    "ImportedLoss.torch": [{"name": "loss", "targets": ["y"]}],
-    "KeyedDropout.key": "drop",
-    "KeyedDropout.order": [0, 2, 1],
-    "KeyedDropout.shape": [8, 64],
-    "Npz.inputs": ["user", "item"],
-    "Npz.targets": "label",
-    "Npy.divide_by": 255,
-    "Npz.divide_by": 255,
-    "Pair.keras": ["dense/kernel"],
-    "Pair.rule": "transpose",
-    "Pair.torch": ["head.weight"],
-    "Parquet.inputs": ["age", "country"],
-    "Placement.accumulation": 4,
-    "RunOptions.resume": "runs/ddp",
-    "ResizedCrop.size": [224, 224],
-    "ImageFolder.size": [224, 224],
-    "ExternalTensor.name": "dense/kernel",
-    "ExternalTensor.null_direction": "softmax over keys is invariant to a key bias",
-    "ExternalTensor.shape": [64, 10],
-    "ArrayForm.shape": [5],
-    "Target.attribute": "build",
-    "Target.module": "my_pkg.models",
-    "Term.loss": {"kind": "mean_squared_error"},
-    "Term.name": "box",
-    "Term.output": "box",
-    "Term.targets": ["box"],
-    "BatchArray.name": "x",
-    "TrainSpec.data": {"train_samples": 1000},
-    "TrainSpec.loss": {"kind": "softmax_cross_entropy", "label_smoothing": 0.1},
-    "TrainSpec.model": {"input_shape": [64], "layers": _DENSE},
-    "TrainSpec.optimizer": {"kind": "adam", "learning_rate": 0.001},
-    "MnistIdx.path": "mnist",
-    "MnistIdx.train": "emnist-letters-train",
-    "MnistIdx.test": "emnist-letters-test",
-    "Cifar10.path": "cifar-10-batches-bin",
-    "Cifar100.path": "cifar-100-binary",
-    "ImageFolder.path": "pictures/train",
-    "ImageFolder.test_path": "pictures/test",
-    "Npy.path": "x.npy",
-    "Npy.targets_path": "y.npy",
-    "Npy.test_path": "x_test.npy",
-    "Npy.test_targets_path": "y_test.npy",
-    "Npz.path": "train.npz",
-    "Npz.test_path": "test.npz",
-    "Csv.path": "train.csv",
-    "Csv.test_path": "test.csv",
-    "Csv.target": "price",
-    "Parquet.path": "train.parquet",
-    "Parquet.test_path": "test.parquet",
-    "Parquet.target": "price",
-    "Tokens.path": "train.bin",
-    "Tokens.test_path": "test.bin",
-    "DeepSpeed.config": "deepspeed.json",
-    "Piecewise.boundaries": [100, 200],
-}
-
-
 def fields_of(kind: type[Spec]) -> list[str]:
     """The fields that a user writes, besides the kind. Any layer may have a name; options are named beside fields."""
     hidden = {"kind", "options"} | ({"name"} if issubclass(kind, LayerSpec) else set())
@@ -492,11 +362,8 @@ def _table(kind: type[Spec], names: Iterable[str]) -> str:
 def _default(kind: type[Spec], name: str, field: FieldInfo) -> str:
     if name in _conventions(kind):
         keras, torch = _conventions(kind)[name]
-        return (
-            f"keras `{_plain(keras)}`"
-            if keras == torch
-            else f"keras `{_plain(keras)}`, torch `{_plain(torch)}`"
-        )
+        both = keras == torch
+        return f"`{_plain(keras)}`" if both else f"keras `{_plain(keras)}`, torch `{_plain(torch)}`"
     if field.is_required():
         return "required"
     value = field.get_default(call_default_factory=True)
@@ -506,12 +373,19 @@ def _default(kind: type[Spec], name: str, field: FieldInfo) -> str:
 def example(kind: type[Spec], name: str) -> Any:
     """A value that the field takes: written here, of a recipe, or another one than its default."""
     for key in (*(f"{each.__name__}.{name}" for each in kind.__mro__), name):
-        if key in _EXAMPLES:
-            return _EXAMPLES[key]
+        if key in _examples():
+            return _examples()[key]
     for owner in kind.__mro__:
         if (owner, name) in _used():
             return _used()[owner, name]
     return _made_up(kind, name)
+
+
+@functools.cache
+def _examples() -> dict[str, Any]:
+    text = Path(__file__).with_name("site_examples.yaml").read_text(encoding="utf-8")
+    found: dict[str, Any] = parse_yaml(text, "site_examples.yaml")
+    return found
 
 
 def _made_up(kind: type[Spec], name: str) -> Any:
