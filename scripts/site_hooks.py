@@ -77,7 +77,12 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """Put tables where a page has `<!-- commands -->`, or `<!-- rules -->`, those of mapping.yaml."""
+    """Put tables where a page has `<!-- commands -->`, or `<!-- rules -->`, those of mapping.yaml.
+
+    The search finds what explains before the long tables of the evidence.
+    """
+    if page.file.src_uri.startswith("evidence/"):
+        page.meta["search"] = {"boost": 0.2}
     rules = [_row(f"`{name}`", what) for name, (_, what) in NAMED.items()]
     known = [
         _row(f"[{name}](cli/{name.replace(' ', '_')}.md)", (parser.description or "").replace("\n", " "))
@@ -499,7 +504,9 @@ def _row(*cells: str | None) -> str:
 
 
 def _doc(kind: type) -> str:
-    return _text(inspect.cleandoc(kind.__dict__.get("__doc__") or ""))
+    """The docstring of a spec's class; its rows are those of the list of differences."""
+    text = _text(inspect.cleandoc(kind.__dict__.get("__doc__") or ""))
+    return re.sub(r"(\(|; )(?:DIFFERENCES )?(rows? \d+)", r"\1[\2](../differences.md)", text)
 
 
 def _text(text: str) -> str:
