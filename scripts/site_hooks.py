@@ -504,8 +504,14 @@ def _row(*cells: str | None) -> str:
 
 
 def _doc(kind: type) -> str:
-    """The docstring of a spec's class; its rows are those of the list of differences."""
-    text = _text(inspect.cleandoc(kind.__dict__.get("__doc__") or ""))
+    """The docstring of a spec's class: what begins with a name as a list, its rows those of the list of differences."""
+    lines = []
+    for line in inspect.cleandoc(kind.__dict__.get("__doc__") or "").splitlines():
+        begins = lines and (not lines[-1] or lines[-1].endswith("."))
+        if begins and (match := re.match(r"(\w+(?:, \w+)*): ", line)):
+            line = f"\n- `{match[1]}`: {line[match.end() :]}"
+        lines.append(line)
+    text = _text("\n".join(lines))
     return re.sub(r"(\(|; )(?:DIFFERENCES )?(rows? \d+)", r"\1[\2](../differences.md)", text)
 
 
