@@ -79,10 +79,11 @@ def on_files(files: Any, config: Any) -> Any:
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     """Put tables where a page has `<!-- commands -->`, or `<!-- rules -->`, those of mapping.yaml.
 
-    The search finds what explains before the long tables of the evidence.
+    The search finds messages first, and the long tables of the evidence last.
     """
-    if page.file.src_uri.startswith("evidence/"):
-        page.meta["search"] = {"boost": 0.2}
+    for place, boost in (("evidence/", 0.2), ("how_to/troubleshooting", 4.0), ("reference/record", 2.0)):
+        if page.file.src_uri.startswith(place):
+            page.meta["search"] = {"boost": boost}
     rules = [_row(f"`{name}`", what) for name, (_, what) in NAMED.items()]
     known = [
         _row(f"[{name}](cli/{name.replace(' ', '_')}.md)", (parser.description or "").replace("\n", " "))
