@@ -1,6 +1,6 @@
 """The benchmark table: our trainers beside code written by hand, and what each switch costs or brings.
 
-Run: python -m benchmarks [--rounds N] [--only NAME,...] [--out docs/benchmarks.md]
+Run: python -m benchmarks [--rounds N] [--only NAME,...] [--out docs/evidence/benchmarks.md]
 
 Every row is measured in a session of its own, its variants in turns, and kept as a file under --results,
 so that rows can be measured one by one and again. The table holds what is there; --show measures nothing.

@@ -1,7 +1,7 @@
 """Random mutants of the trainers' numerical source, each trained and diagnosed: faults that nobody planned.
 
     python -m parity_tests.mutants draw mutants.jsonl --seed 1 --count 8
-    python -m parity_tests.mutants write mutants.jsonl docs/faults.md
+    python -m parity_tests.mutants write mutants.jsonl docs/evidence/faults.md
 
 `draw` changes one expression or statement that a setup runs, trains with it, and diagnoses what diverges, until `count` of
 each setup have been diagnosed. A mutant is in the code wherever that runs: in the training, in its ranks and in the trials

@@ -15,7 +15,7 @@ import numpy as np
 
 # equal: the verdict must be parity. apart: it must not be. near: either may be right.
 Relation = Literal["equal", "near", "apart"]
-# As docs/method.md states them for float64, relative; all else must be the same.
+# As docs/explanation/method.md states them for float64, relative; all else must be the same.
 LOSS, NORMS, FINAL = 1e-12, {"gradient_norm": 1e-10, "parameter_norm": 1e-12, "update_norm": 1e-10}, 1e-10
 FIRST_GRADIENTS, EVALUATION = 1e-12, 1e-10
 # Below float64 rounding decides, as far as a noise floor shows: this is far beyond any floor of records that are made here.

@@ -190,7 +190,7 @@ def test_page_keeps_what_people_wrote(tmp_path):
 
 
 def test_docs_page_has_a_place_for_the_table():
-    text = (ROOT / "docs" / "benchmarks.md").read_text()
+    text = (ROOT / "docs" / "evidence" / "benchmarks.md").read_text()
     assert text.count(harness.BEGIN) == text.count(harness.END) == 1
 
 

@@ -1,4 +1,4 @@
-"""A rank that fails ends its run within the time that docs/launchers.md states, and is named."""
+"""A rank that fails ends its run within the time that docs/how_to/launchers.md states, and is named."""
 
 from __future__ import annotations
 
@@ -39,8 +39,10 @@ CASES = [
 
 
 def bounds() -> dict[str, float]:
-    """The table of docs/launchers.md: seconds by what fails, with a `timeout_seconds` of TIMEOUT."""
-    text = (ROOT / "docs" / "launchers.md").read_text().partition("## How long a failure can last")[2]
+    """The table of docs/how_to/launchers.md: seconds by what fails, with a `timeout_seconds` of TIMEOUT."""
+    text = (
+        (ROOT / "docs" / "how_to" / "launchers.md").read_text().partition("## How long a failure can last")[2]
+    )
     rows = _ROW.finditer(text)
     return {row["what"]: float(row["alone"] or TIMEOUT + int(row["more"] or 0)) for row in rows}
 

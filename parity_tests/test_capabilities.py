@@ -234,9 +234,9 @@ def test_what_is_not_listed_as_impossible_is_allowed(name: str, folder: Path) ->
 
 
 def test_the_page_shows_the_table() -> None:
-    page = (ROOT / "docs" / "strategies.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "evidence" / "strategies.md").read_text(encoding="utf-8")
     assert page[page.index(TITLE) :] == section(), (
-        "run: python -m parity_tests.tables.capabilities docs/strategies.md"
+        "run: python -m parity_tests.tables.capabilities docs/evidence/strategies.md"
     )
 
 

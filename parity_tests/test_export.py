@@ -28,7 +28,7 @@ from parity_tests.helpers.commands import Cli
 from parity_tests.peers import Arrays, Peer
 
 KERAS, TORCH = "parity_tests.external_models.carry_keras", "parity_tests.external_models.carry_torch"
-PAGE = ROOT / "docs" / "export.md"
+PAGE = ROOT / "docs" / "how_to" / "export.md"
 STEPS, BATCH = 5, 6
 # Float64 through ten steps; the two frameworks sum a convolution in another order.
 TOLERANCE = 1e-10

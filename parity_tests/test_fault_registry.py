@@ -103,8 +103,8 @@ def test_each_suite_has_fast_trials() -> None:
 
 
 def test_the_page_lists_the_trials_of_the_registry() -> None:
-    """docs/faults.md is written by a run of all; one of other trials than today's is stale."""
-    page = (ROOT / "docs" / "faults.md").read_text(encoding="utf-8").splitlines()
+    """docs/evidence/faults.md is written by a run of all; one of other trials than today's is stale."""
+    page = (ROOT / "docs" / "evidence" / "faults.md").read_text(encoding="utf-8").splitlines()
     rows = Counter(page_row(case) for case in [*trials(Diagnosed), *every_pair()])
     listed = Counter(row for line in page for row in rows if line.startswith(row))
     assert listed == rows

@@ -12,7 +12,7 @@ from PIL import Image
 from parity_tests.tables.screenshot import KEY, fingerprint
 from parity_tests.test_isolation import LAYERS, ROOT, files_of
 
-PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), ROOT / "slurm" / "README.md"]
+PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "slurm" / "README.md"]
 FOLDERS = (
     "common",
     "tf_impl",

@@ -23,7 +23,7 @@ from parity_tests.helpers import ROOT
 
 pytest_plugins = ["pytester"]
 
-PAGE = ROOT / "docs" / "pytest.md"
+PAGE = ROOT / "docs" / "how_to" / "pytest.md"
 
 KERAS = """
 import keras

@@ -1,4 +1,4 @@
-"""docs/port.md, walked through: every command in it is run."""
+"""The tutorials, walked through: every command in them is run."""
 
 from __future__ import annotations
 
@@ -9,21 +9,37 @@ import pytest
 from parity_tests.helpers import ROOT
 from parity_tests.walkthrough import Command, missing, steps, walk
 
-PAGE = ROOT / "docs" / "port.md"
+TUTORIALS = ROOT / "docs" / "tutorials"
+# What one of its commands begins with, by page.
+COMMANDS = {
+    "port_a_model": ("parity lint", "parity pair", "parity export", "pytest"),
+    "port_with_your_loss": ("parity pair",),
+    "prove_a_distributed_run": ("parity run", "torchrun", "parity compare"),
+    "find_a_bug": ("parity compare", "parity diagnose"),
+    "study_bf16": ("parity study",),
+}
+LONG = ("port_a_model", "port_with_your_loss")
 
 
-@pytest.mark.exhaustive
 @pytest.mark.timeout(1800)
-def test_the_page_holds(tmp_path: Path) -> None:
-    ran = walk(PAGE, tmp_path)
-    assert [command.text.split()[:2] for command in ran].count(["parity", "pair"]) >= 2
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.exhaustive if name in LONG else pytest.mark.slow)
+        for name in COMMANDS
+    ],
+)
+def test_the_page_holds(tmp_path: Path, name: str) -> None:
+    assert walk(TUTORIALS / f"{name}.md", tmp_path)
 
 
 def test_nothing_that_a_page_says_is_left_out() -> None:
-    found = list(steps(PAGE.read_text(encoding="utf-8")))
-    commands = [step.text for step in found if isinstance(step, Command)]
-    for name in ("parity lint", "parity pair", "parity export", "pytest"):
-        assert any(text.startswith(name) for text in commands), name
+    assert {page.stem for page in TUTORIALS.glob("*.md")} == COMMANDS.keys()
+    for name, beginnings in COMMANDS.items():
+        found = list(steps((TUTORIALS / f"{name}.md").read_text(encoding="utf-8")))
+        commands = [step.text for step in found if isinstance(step, Command)]
+        for beginning in beginnings:
+            assert any(text.startswith(beginning) for text in commands), f"{name}: {beginning}"
 
 
 PAGE_OF_TWO = """

@@ -1,7 +1,7 @@
 """Ports by hand, written without a look at our code: every correct one is parity, every wrong one divergent.
 
 `ports/first` were there while `parity pair` was worked on, the others were judged once before. What
-was seen then is in docs/port.md. Each folder has both models, samples, and `truth.json`: what its author knows of it, checked by hand.
+was seen then is in docs/tutorials/port_a_model.md. Each folder has both models, samples, and `truth.json`: what its author knows of it, checked by hand.
 """
 
 from __future__ import annotations

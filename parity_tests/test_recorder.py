@@ -429,7 +429,7 @@ def test_the_callback_of_the_page_records(scripts: Scripts) -> None:
 
 
 def the_writer_of_the_page() -> Callable[[Path, list[float], int], None]:
-    text = (ROOT / "docs" / "record.md").read_text()
+    text = (ROOT / "docs" / "reference" / "record.md").read_text()
     names: dict = {}
     exec(text.partition("```python\n")[2].partition("```")[0], names)
     return names["write"]

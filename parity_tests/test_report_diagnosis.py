@@ -355,7 +355,9 @@ def test_switches_show_another_step_view_and_replica(tmp_path: Path) -> None:
 
 
 def test_the_cause_shown_in_the_documentation_is_in_the_catalogue() -> None:
-    shown = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "diagnosis.md").read_text(), re.DOTALL)
+    shown = re.findall(
+        r"```python\n(.*?)```", (ROOT / "docs" / "explanation" / "diagnosis.md").read_text(), re.DOTALL
+    )
     assert len(shown) == 1
     catalogue = (ROOT / "common" / "diagnosis" / "explain" / "causes.py").read_text()
     plain = ["".join(text.split()).replace(",)", ")") for text in (shown[0], catalogue)]

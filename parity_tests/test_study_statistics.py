@@ -215,7 +215,7 @@ QUICK = [case for case in CASES if case.quick]
 
 @pytest.mark.parametrize("case", QUICK, ids=str)
 def test_errors_of_simulated_studies(case: Case) -> None:
-    """A part of docs/study_errors.md: neither error is above 5 %, as far as so many studies can tell."""
+    """A part of docs/evidence/study_errors.md: neither error is above 5 %, as far as so many studies can tell."""
     found = errors_of(case, 2500)
     assert at_most(found.at_upper_margin, 2500) and at_most(found.at_lower_margin, 2500), found
     assert at_most(found.different, 2500) and at_most(found.shown, 2500), found
@@ -234,7 +234,7 @@ def test_errors_of_too_bold_a_rule_are_seen() -> None:
 
 @pytest.mark.slow
 def test_errors_and_power_of_all_designs() -> None:
-    """10,000 studies of each: what docs/study_errors.md shows."""
+    """10,000 studies of each: what docs/evidence/study_errors.md shows."""
     for case in CASES:
         found = errors_of(case, 10_000)
         if case.noise != "of one arm":

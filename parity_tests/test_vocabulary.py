@@ -10,7 +10,7 @@ import pytest
 from parity_tests.helpers import ROOT
 from parity_tests.tables.vocabulary import LIMIT, Vocabulary, groups
 
-PAGE = ROOT / "docs" / "vocabulary.md"
+PAGE = ROOT / "docs" / "reference" / "vocabulary.md"
 
 
 def listed(page: str) -> dict[str, float]:
@@ -20,7 +20,7 @@ def listed(page: str) -> dict[str, float]:
 
 
 def test_every_entry_is_listed_with_what_was_seen() -> None:
-    """After adding one: scripts/test -m "" --vocabulary=docs/vocabulary.md."""
+    """After adding one: scripts/test -m "" --vocabulary=docs/reference/vocabulary.md."""
     page = listed(PAGE.read_text(encoding="utf-8"))
     known = {entry for entries in groups().values() for entry in entries}
     assert set(page) == known

@@ -77,7 +77,7 @@ def test_a_tensor_of_another_block_is_seen() -> None:
 
 
 def test_the_page_shows_every_pair() -> None:
-    page = (ROOT / "docs/zoo.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/evidence/zoo.md").read_text(encoding="utf-8")
     assert not [name for name in ZOO if f"| {name} | `" not in page]
 
 

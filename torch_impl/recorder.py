@@ -8,8 +8,8 @@
             optimizer.step()
             recorder.step(loss, count=len(inputs), ids=ids)
 
-It reads and changes nothing: the training has the same bits with it and without. docs/recorders.md has the
-details, docs/record.md what is written.
+It reads and changes nothing: the training has the same bits with it and without. docs/how_to/recorders.md has the
+details, docs/reference/record.md what is written.
 """
 
 from __future__ import annotations

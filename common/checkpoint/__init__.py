@@ -1,4 +1,4 @@
-"""Checkpoints: what a run goes on from, in either framework and on any placement (docs/checkpoints.md).
+"""Checkpoints: what a run goes on from, in either framework and on any placement (docs/how_to/checkpoints.md).
 
     RUN/checkpoints/step_00000050/
         state.safetensors       the canonical state before step 50

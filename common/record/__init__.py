@@ -1,4 +1,4 @@
-"""The run record: the folder a run writes. One writer, one reader, one schema (docs/record.md).
+"""The run record: the folder a run writes. One writer, one reader, one schema (docs/reference/record.md).
 
 header.json            what was run, on what, with which versions
 steps.f64              one row of float64 a step; header.json names the columns

@@ -31,7 +31,7 @@ class Crop(Op):
 
     kind: Literal["crop"] = "crop"
     size: Side | None = Field(default=None, description="height and width; None: those of the image")
-    padding: NonNegativeInt = 4
+    padding: NonNegativeInt = Field(default=4, description="pixels added on each side before the cut")
     fill: Number = Field(default=0.0, description="of the image's padding")
     fill_target: int = Field(default=0, strict=True, description="of a mask's padding")
 
@@ -46,8 +46,12 @@ class ResizedCrop(Op):
 
     kind: Literal["resized_crop"] = "resized_crop"
     size: Side | None = Field(default=None, description="height and width; None: those of the image")
-    scale: tuple[Number, Number] = (0.08, 1.0)
-    ratio: tuple[Number, Number] = (0.75, 4 / 3)
+    scale: tuple[Number, Number] = Field(
+        default=(0.08, 1.0), description="smallest and largest share of the image's area"
+    )
+    ratio: tuple[Number, Number] = Field(
+        default=(0.75, 4 / 3), description="smallest and largest ratio of width to height"
+    )
 
     @model_validator(mode="after")
     def _ranges(self) -> ResizedCrop:
@@ -62,8 +66,10 @@ class Flip(Op):
     """Mirrors the image."""
 
     kind: Literal["flip"] = "flip"
-    axis: Literal["horizontal", "vertical"] = "horizontal"
-    probability: Share = 0.5
+    axis: Literal["horizontal", "vertical"] = Field(
+        default="horizontal", description="horizontal: left and right are exchanged; vertical: top and bottom"
+    )
+    probability: Share = Field(default=0.5, description="share of samples that are mirrored")
 
 
 class Normalise(Op):
@@ -71,17 +77,21 @@ class Normalise(Op):
 
     works_on = "numbers"
     kind: Literal["normalise"] = "normalise"
-    mean: tuple[Number, ...] = Field(min_length=1)
-    std: tuple[Annotated[Number, Field(gt=0)], ...] = Field(min_length=1)
+    mean: tuple[Number, ...] = Field(
+        min_length=1, description="what is subtracted: one number, or one a channel"
+    )
+    std: tuple[Annotated[Number, Field(gt=0)], ...] = Field(
+        min_length=1, description="what is divided by: one number, or one a channel"
+    )
 
 
 class Cutout(Op):
     """Fills a square around a random pixel, as much as lies inside the image (DeVries and Taylor 2017)."""
 
     kind: Literal["cutout"] = "cutout"
-    size: PositiveInt
-    fill: Number = 0.0
-    probability: Share = 1.0
+    size: PositiveInt = Field(description="side of the square, in pixels")
+    fill: Number = Field(default=0.0, description="value of the filled pixels")
+    probability: Share = Field(default=1.0, description="share of samples that get a square")
 
 
 class Mixup(Op):
@@ -93,7 +103,7 @@ class Mixup(Op):
 
     works_on = "numbers"
     kind: Literal["mixup"] = "mixup"
-    alpha: Number = Field(default=0.2, gt=0)
+    alpha: Number = Field(default=0.2, gt=0, description="both parameters of the Beta distribution")
 
 
 class ColourJitter(Op):
@@ -104,10 +114,12 @@ class ColourJitter(Op):
     """
 
     kind: Literal["colour_jitter"] = "colour_jitter"
-    brightness: Share = 0.0
-    contrast: Share = 0.0
-    saturation: Share = 0.0
-    clip: tuple[Number, Number] | None = (0.0, 1.0)
+    brightness: Share = Field(default=0.0, description="x in the factor's range 1 - x to 1 + x")
+    contrast: Share = Field(default=0.0, description="likewise")
+    saturation: Share = Field(default=0.0, description="likewise; needs three channels")
+    clip: tuple[Number, Number] | None = Field(
+        default=(0.0, 1.0), description="smallest and largest value of a pixel; null: not clipped"
+    )
 
 
 class Noise(Op):
@@ -115,7 +127,7 @@ class Noise(Op):
 
     works_on = "numbers"
     kind: Literal["noise"] = "noise"
-    std: Number = Field(default=0.1, gt=0)
+    std: Number = Field(default=0.1, gt=0, description="standard deviation of the noise")
 
 
 class MaskTokens(Op):
@@ -128,13 +140,17 @@ class MaskTokens(Op):
 
     works_on = "tokens"
     kind: Literal["mask_tokens"] = "mask_tokens"
-    vocabulary: PositiveInt
-    mask_id: NonNegativeInt
-    probability: Share = 0.15
-    masked: Share = 0.8
-    replaced: Share = 0.1
+    vocabulary: PositiveInt = Field(description="number of tokens; random ones are below it")
+    mask_id: NonNegativeInt = Field(description="the token that hides others")
+    probability: Share = Field(default=0.15, description="share of tokens that are chosen")
+    masked: Share = Field(default=0.8, description="share of the chosen that become mask_id")
+    replaced: Share = Field(default=0.1, description="share of the chosen that become a random token")
     spared: tuple[NonNegativeInt, ...] = Field(default=(), description="never chosen: padding, separators")
-    ignore: int = Field(default=-100, strict=True)
+    ignore: int = Field(
+        default=-100,
+        strict=True,
+        description="target of the tokens that are not chosen; loss.ignore must be the same",
+    )
 
     @model_validator(mode="after")
     def _shares(self) -> MaskTokens:

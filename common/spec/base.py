@@ -184,7 +184,7 @@ def _kinds(context: Mapping[str, Any], value: Any) -> str:
     if len(known) > _KINDS_SHOWN:
         near = difflib.get_close_matches(str(given), known, 3, 0.3)
         text = f"closest are {', '.join(map(repr, near))}; " if near else ""
-        text += f"docs/vocabulary.md lists all {len(known)}"
+        text += f"docs/reference/vocabulary.md lists all {len(known)}"
     else:
         text = f"one of {', '.join(map(repr, known))}"
     return (

@@ -1,7 +1,7 @@
 """What goes with what, as data: strategies, engines, launchers, and what else a run may ask for.
 
 This is the one place. Placements and runs are refused for the reasons that stand here, flags offer what is listed
-here, `parity doctor` shows what of it a machine can run, and docs/strategies.md has it as tables.
+here, `parity doctor` shows what of it a machine can run, and docs/evidence/strategies.md has it as tables.
 """
 
 from __future__ import annotations

@@ -19,7 +19,10 @@ class DataSpec(Spec):
     mathematics; `tail` because dropping samples always does.
     """
 
-    source: SourceSpec = Digits()
+    source: SourceSpec = Field(
+        default=Digits(),
+        description="where samples come from: the name of a table that is shipped, or a source with its fields",
+    )
     augment: tuple[AugmentSpec, ...] = Field(default=(), description="of training samples, in this order")
     train_samples: PositiveInt = Field(default=1437, description="the first N samples are trained on")
     eval_samples: NonNegativeInt = Field(

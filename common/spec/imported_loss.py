@@ -30,43 +30,40 @@ Reduction = Literal["counted", "samples", "weights", "sum", "batch"]
 
 
 class Term(Spec):
-    """The loss of one output, or of all that a model gives; the means of all terms are added, times their weights.
+    """The loss of one output, or of all that a model gives; the means of all terms are added, times their weights."""
 
-    name: what reports call it. output: as `PassResult.outputs` has it; None: the only one, or for a loss of the user's
-    own all that the model gives, as it gives it. targets: names of arrays. form: how a user's own loss takes them; step:
-    `own` is a training step, given the model and a batch (in Keras the model itself, whose train_step it is).
-    loss: ours, resolved; None where `own` names the user's. channels_first: the output has its channels behind the
-    batch, where Keras has them last.
-    """
-
-    name: str
-    output: str | None = None
-    targets: tuple[str, ...] = (ALONE,)
-    form: Literal["array", "list", "dict", "step"] = "array"
-    loss: LossSpec | None = None
-    own: Target | None = None
-    weight: float = 1.0
-    channels_first: bool = False
+    name: str = Field(description="name of the term in reports")
+    output: str | None = Field(
+        default=None,
+        description="output that it is of; null: the only one, or for a loss of your own all of them",
+    )
+    targets: tuple[str, ...] = Field(default=(ALONE,), description="names of the arrays of targets")
+    form: Literal["array", "list", "dict", "step"] = Field(
+        default="array", description="how a loss of your own takes its targets; step: own is a training step"
+    )
+    loss: LossSpec | None = Field(default=None, description="a loss by name; null where own is given")
+    own: Target | None = Field(default=None, description="a loss or step of your own")
+    weight: float = Field(default=1.0, description="factor of the term")
+    channels_first: bool = Field(
+        default=False, description="the output has its channels behind the batch, where Keras has them last"
+    )
 
 
 class ArrayForm(Spec):
     """How a side takes an array: the shape of one sample, whole numbers or not, and whether Keras's last axis comes first."""
 
-    shape: tuple[NonNegativeInt, ...]
-    integer: bool = False
-    channels_first: bool = False
+    shape: tuple[NonNegativeInt, ...] = Field(description="shape of one sample")
+    integer: bool = Field(default=False, description="whether it holds whole numbers")
+    channels_first: bool = Field(default=False, description="whether Keras's last axis comes first")
 
 
 class BatchArray(Spec):
-    """An array of a batch; a row of the batch has its numbers in the order of Keras's shape.
+    """An array of a batch; a row of the batch has its numbers in the order of Keras's shape."""
 
-    name: of the input, or of the targets. role: what it is.
-    """
-
-    name: str
-    role: Literal["input", "target", "weights"]
-    keras: ArrayForm
-    torch: ArrayForm
+    name: str = Field(description="name of the input or of the targets")
+    role: Literal["input", "target", "weights"] = Field(description="what the array is")
+    keras: ArrayForm = Field(description="how the Keras model takes it")
+    torch: ArrayForm = Field(description="how the torch model takes it")
 
     @property
     def width(self) -> int:
@@ -84,10 +81,12 @@ class ImportedLoss(LossBase):
     """
 
     kind: Literal["imported"] = "imported"
-    arrays: tuple[BatchArray, ...]
-    keras: tuple[Term, ...]
-    torch: tuple[Term, ...]
-    reduction: Reduction
+    arrays: tuple[BatchArray, ...] = Field(
+        description="arrays that a row of inputs consists of, one after another"
+    )
+    keras: tuple[Term, ...] = Field(description="terms that are added up on Keras's side")
+    torch: tuple[Term, ...] = Field(description="terms that are added up on torch's side")
+    reduction: Reduction = Field(description="what makes the loss of a batch of the losses of its parts")
 
     def __hash__(self) -> int:
         # Arguments of targets are dicts, which have no hash of their own.

@@ -15,7 +15,7 @@ class Replay(Spec):
     is named there it goes on with that one, once its own has been kept (`common/record/trace.py`).
     """
 
-    first_step: NonNegativeInt = 0
+    first_step: NonNegativeInt = Field(default=0, description="the first step that is trained")
     stop: NonNegativeInt = Field(description="the first step that is not trained; first_step: none is")
     begin: str | None = Field(
         default=None,

@@ -24,8 +24,8 @@ class LossBase(Spec):
 
     # Whether outputs are scores of classes, so that the share of right ones can be told.
     classes: ClassVar[bool] = False
-    l1: Number = Field(default=0.0, ge=0)
-    l2: Number = Field(default=0.0, ge=0)
+    l1: Number = Field(default=0.0, ge=0, description="factor of the sum of the parameters' absolute values")
+    l2: Number = Field(default=0.0, ge=0, description="factor of the sum of the parameters' squares")
     penalize: Literal["matrices", "all"] = Field(
         default="matrices", description="tensors of two or more axes, or all"
     )
@@ -55,16 +55,25 @@ class SoftmaxCrossEntropy(LossBase):
     conventions = {"clip": (1e-7, 0.0), "class_weight_mean": ("count", "weights")}
     classes = True
     kind: Literal["softmax_cross_entropy"] = "softmax_cross_entropy"
-    outputs: Literal["logits", "probabilities"] = "logits"
-    targets: Literal["classes", "distributions"] = "classes"
+    outputs: Literal["logits", "probabilities"] = Field(default="logits", description="what the model gives")
+    targets: Literal["classes", "distributions"] = Field(
+        default="classes", description="classes: whole numbers; distributions: one number a class"
+    )
     label_smoothing: Number = Field(default=0.0, ge=0, lt=1, description="t = (1 - s) * t + s / classes")
-    class_weights: tuple[Number, ...] | None = None
-    class_weight_mean: Literal["count", "weights"] | None = None
+    class_weights: tuple[Number, ...] | None = Field(
+        default=None, description="weight of each class; null: all 1"
+    )
+    class_weight_mean: Literal["count", "weights"] | None = Field(
+        default=None,
+        description="what a weighted mean divides by: the number of targets, or the sum of their weights",
+    )
     ignore: int | None = Field(
         default=None, strict=True, description="targets of this value count for nothing"
     )
     mask_padding: bool = Field(default=False, description="leave out the tokens that are the model's pad_id")
-    clip: Number | None = Field(default=None, ge=0, lt=0.5)
+    clip: Number | None = Field(
+        default=None, ge=0, lt=0.5, description="with probabilities: they are kept within clip and 1 - clip"
+    )
 
     @property
     def is_plain(self) -> bool:
@@ -103,11 +112,15 @@ class BinaryCrossEntropy(LossBase):
 
     conventions = {"clip": (1e-7, 0.0), "log_floor": (None, -100.0)}
     kind: Literal["binary_cross_entropy"] = "binary_cross_entropy"
-    outputs: Literal["logits", "probabilities"] = "logits"
+    outputs: Literal["logits", "probabilities"] = Field(default="logits", description="what the model gives")
     label_smoothing: Number = Field(default=0.0, ge=0, lt=1, description="t = (1 - s) * t + s / 2")
     positive_weight: Number = Field(default=1.0, gt=0, description="multiplies the term of t")
-    clip: Number | None = Field(default=None, ge=0, lt=0.5)
-    log_floor: Number | None = None
+    clip: Number | None = Field(
+        default=None, ge=0, lt=0.5, description="with probabilities: they are kept within clip and 1 - clip"
+    )
+    log_floor: Number | None = Field(
+        default=None, description="with probabilities: smallest value of a logarithm"
+    )
 
 
 class MeanSquaredError(LossBase):
@@ -126,7 +139,7 @@ class Huber(LossBase):
     """e^2 / 2 where |e| <= delta, else delta * |e| - delta^2 / 2; counts elements (Huber 1964)."""
 
     kind: Literal["huber"] = "huber"
-    delta: Number = Field(default=1.0, gt=0)
+    delta: Number = Field(default=1.0, gt=0, description="error at which the loss becomes linear")
 
 
 class KLDivergence(LossBase):
@@ -137,8 +150,12 @@ class KLDivergence(LossBase):
 
     conventions = {"outputs": ("probabilities", "log_probabilities"), "clip": (1e-7, 0.0)}
     kind: Literal["kl_divergence"] = "kl_divergence"
-    outputs: Literal["logits", "probabilities", "log_probabilities"] | None = None
-    clip: Number | None = Field(default=None, ge=0, lt=0.5)
+    outputs: Literal["logits", "probabilities", "log_probabilities"] | None = Field(
+        default=None, description="what the model gives"
+    )
+    clip: Number | None = Field(
+        default=None, ge=0, lt=0.5, description="with probabilities: both sides are kept within clip and 1"
+    )
 
     def counted(self, output_shape: Shape) -> int | None:
         return math.prod(output_shape[:-1])

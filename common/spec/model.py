@@ -22,8 +22,10 @@ _TREES: deque[tuple[tuple[LayerSpec, ...], Shape, Node]] = deque(maxlen=4)
 class ModelSpec(Spec):
     """A tree of layers applied to one input. `input_shape` leaves out the batch, images are HWC."""
 
-    input_shape: tuple[PositiveInt, ...] = Field(min_length=1)
-    layers: tuple[AnyLayer, ...] = Field(min_length=1)
+    input_shape: tuple[PositiveInt, ...] = Field(
+        min_length=1, description="shape of one sample, without the batch; images are HWC"
+    )
+    layers: tuple[AnyLayer, ...] = Field(min_length=1, description="the layers, applied one after another")
     inputs: Literal["numbers", "tokens"] = Field(
         default="numbers", description="floats, or integer token ids"
     )

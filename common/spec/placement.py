@@ -50,7 +50,7 @@ def _accumulation(value: Any) -> Any:
 class Placement(Spec):
     """Framework, strategy, replicas and everything else that only time and memory may depend on."""
 
-    framework: Framework
+    framework: Framework = Field(description="whose trainer runs")
     strategy: str = Field(description="how replicas share the work")
     replicas: PositiveInt = Field(
         default=1, le=MOST_REPLICAS, description="copies of the model; the global batch is split over them"

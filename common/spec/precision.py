@@ -32,7 +32,7 @@ from __future__ import annotations
 import math
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import AfterValidator, Strict
+from pydantic import AfterValidator, Field, Strict
 
 from parity.common.spec.base import Conventions, PositiveInt, Spec
 
@@ -70,10 +70,16 @@ class LossScale(Spec):
         or 'advances', as it does where a scheduler is stepped beside PyTorch's GradScaler.
     """
 
-    initial: PowerOfTwo | None = None
-    growth: PowerOfTwo = 2.0
-    backoff: PowerOfTwo = 0.5
-    growth_interval: PositiveInt = 2000
-    schedule: Literal["waits", "advances"] | None = None
+    initial: PowerOfTwo | None = Field(default=None, description="scale of the first step, a power of two")
+    growth: PowerOfTwo = Field(
+        default=2.0, description="factor after growth_interval steps without a skipped one, a power of two"
+    )
+    backoff: PowerOfTwo = Field(default=0.5, description="factor after a skipped step, a power of two")
+    growth_interval: PositiveInt = Field(
+        default=2000, description="steps in a row after which the scale grows"
+    )
+    schedule: Literal["waits", "advances"] | None = Field(
+        default=None, description="what the learning rate's schedule does on a skipped step"
+    )
 
     conventions: ClassVar[Conventions] = {"initial": (2.0**15, 2.0**16), "schedule": ("waits", "advances")}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from parity.common.spec.base import Spec
 from parity.common.spec.instrumentation import Instrumentation
@@ -19,9 +19,9 @@ class RunConfig(Spec):
     The fields of all three may also be given in one mapping, as text forms, flags and files of version 0.1 do.
     """
 
-    placement: Placement
-    run_options: RunOptions = RunOptions()
-    instrumentation: Instrumentation = Instrumentation()
+    placement: Placement = Field(description="how the spec is run")
+    run_options: RunOptions = Field(default=RunOptions(), description="what is recorded, saved and timed")
+    instrumentation: Instrumentation = Field(default=Instrumentation(), description="what a diagnosis adds")
 
     @model_validator(mode="before")
     @classmethod

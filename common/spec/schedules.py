@@ -20,9 +20,11 @@ class Warmup(Spec):
     (constant), with a the `start_fraction`, of the first rate of the schedule.
     """
 
-    steps: PositiveInt
-    start_fraction: Number = Field(default=0.0, ge=0, le=1)
-    shape: Literal["linear", "exponential", "constant"] = "linear"
+    steps: PositiveInt = Field(description="length of the warm-up")
+    start_fraction: Number = Field(default=0.0, ge=0, le=1, description="fraction at the first step")
+    shape: Literal["linear", "exponential", "constant"] = Field(
+        default="linear", description="how the rate rises"
+    )
 
     @model_validator(mode="after")
     def _exponential_starts_above_zero(self) -> Warmup:
@@ -39,8 +41,11 @@ class ScheduleBase(Spec):
     base_batch_size / global_batch_size.
     """
 
-    warmup: Warmup | None = None
-    base_batch_size: PositiveInt | None = None
+    warmup: Warmup | None = Field(default=None, description="steps before the schedule begins")
+    base_batch_size: PositiveInt | None = Field(
+        default=None,
+        description="the learning rate is multiplied by global_batch_size / base_batch_size; null: it is not",
+    )
 
 
 class Constant(ScheduleBase):
@@ -56,9 +61,9 @@ class WarmupCosine(ScheduleBase):
     """
 
     kind: Literal["warmup_cosine"] = "warmup_cosine"
-    warmup_steps: NonNegativeInt = 0
+    warmup_steps: NonNegativeInt = Field(default=0, description="steps of a linear warm-up")
     decay_steps: PositiveInt | None = Field(default=None, description="default: the steps after the warm-up")
-    final_fraction: Number = Field(default=0.0, ge=0, le=1)
+    final_fraction: Number = Field(default=0.0, ge=0, le=1, description="fraction at the end")
 
     @model_validator(mode="after")
     def _one_warmup(self) -> WarmupCosine:
@@ -71,8 +76,8 @@ class Step(ScheduleBase):
     """factor^floor(s / every)."""
 
     kind: Literal["step"] = "step"
-    every: PositiveInt
-    factor: Number = Field(default=0.1, gt=0)
+    every: PositiveInt = Field(description="steps between two changes")
+    factor: Number = Field(default=0.1, gt=0, description="what each change multiplies the rate by")
 
 
 class Piecewise(ScheduleBase):
@@ -83,9 +88,15 @@ class Piecewise(ScheduleBase):
 
     conventions = {"at_boundary": ("before", "after")}
     kind: Literal["piecewise"] = "piecewise"
-    boundaries: tuple[PositiveInt, ...] = Field(min_length=1)
-    fractions: tuple[Annotated[Number, Field(ge=0)], ...]
-    at_boundary: Literal["before", "after"] | None = None
+    boundaries: tuple[PositiveInt, ...] = Field(
+        min_length=1, description="steps at which the fraction changes, rising"
+    )
+    fractions: tuple[Annotated[Number, Field(ge=0)], ...] = Field(
+        description="of each stretch, one more than there are boundaries"
+    )
+    at_boundary: Literal["before", "after"] | None = Field(
+        default=None, description="which fraction a step at the boundary has: the one before it, or after it"
+    )
 
     @model_validator(mode="after")
     def _suits(self) -> Piecewise:
@@ -103,9 +114,11 @@ class Exponential(ScheduleBase):
     """decay_rate^(s / decay_steps); a staircase rounds the exponent down."""
 
     kind: Literal["exponential"] = "exponential"
-    decay_rate: Number = Field(gt=0)
-    decay_steps: PositiveInt = 1
-    staircase: bool = False
+    decay_rate: Number = Field(gt=0, description="factor of decay_steps steps")
+    decay_steps: PositiveInt = Field(
+        default=1, description="steps in which the rate is multiplied by decay_rate"
+    )
+    staircase: bool = Field(default=False, description="change the rate only every decay_steps steps")
 
 
 class Polynomial(ScheduleBase):
@@ -116,9 +129,9 @@ class Polynomial(ScheduleBase):
 
     kind: Literal["polynomial"] = "polynomial"
     decay_steps: PositiveInt | None = Field(default=None, description="default: the steps after the warm-up")
-    power: Number = Field(default=1.0, gt=0)
-    final_fraction: Number = Field(default=0.0, ge=0)
-    cycle: bool = False
+    power: Number = Field(default=1.0, gt=0, description="exponent of the curve; 1 is a straight line")
+    final_fraction: Number = Field(default=0.0, ge=0, description="fraction at the end")
+    cycle: bool = Field(default=False, description="begin again each time the end is reached")
 
 
 class Linear(ScheduleBase):
@@ -126,8 +139,8 @@ class Linear(ScheduleBase):
 
     kind: Literal["linear"] = "linear"
     ramp_steps: PositiveInt | None = Field(default=None, description="default: the steps after the warm-up")
-    start_fraction: Number = Field(default=1.0, ge=0)
-    final_fraction: Number = Field(default=0.0, ge=0)
+    start_fraction: Number = Field(default=1.0, ge=0, description="fraction at the first step")
+    final_fraction: Number = Field(default=0.0, ge=0, description="fraction at the end")
 
 
 class CosineRestarts(ScheduleBase):
@@ -138,10 +151,12 @@ class CosineRestarts(ScheduleBase):
 
     conventions = {"stretch": (2.0, 1.0)}
     kind: Literal["cosine_restarts"] = "cosine_restarts"
-    first_steps: PositiveInt
-    stretch: Number | None = Field(default=None, ge=1)
-    shrink: Number = Field(default=1.0, gt=0, le=1)
-    final_fraction: Number = Field(default=0.0, ge=0, le=1)
+    first_steps: PositiveInt = Field(description="steps of the first cosine")
+    stretch: Number | None = Field(
+        default=None, ge=1, description="how many times as long each cosine is as the one before"
+    )
+    shrink: Number = Field(default=1.0, gt=0, le=1, description="factor of the rate at each restart")
+    final_fraction: Number = Field(default=0.0, ge=0, le=1, description="fraction at the end of each cosine")
 
 
 class OneCycle(ScheduleBase):
@@ -154,11 +169,15 @@ class OneCycle(ScheduleBase):
 
     kind: Literal["one_cycle"] = "one_cycle"
     total_steps: PositiveInt | None = Field(default=None, description="default: the steps after the warm-up")
-    rise_fraction: Number = Field(default=0.3, gt=0, lt=1)
-    anneal: Literal["cosine", "linear"] = "cosine"
-    div_factor: Number = Field(default=25.0, gt=0)
-    final_div_factor: Number = Field(default=1e4, gt=0)
-    three_phase: bool = False
+    rise_fraction: Number = Field(
+        default=0.3, gt=0, lt=1, description="share of the steps in which the rate rises"
+    )
+    anneal: Literal["cosine", "linear"] = Field(default="cosine", description="shape of rise and fall")
+    div_factor: Number = Field(default=25.0, gt=0, description="the first rate is 1 / div_factor")
+    final_div_factor: Number = Field(
+        default=1e4, gt=0, description="the last rate is 1 / (div_factor * final_div_factor)"
+    )
+    three_phase: bool = Field(default=False, description="fall as long as rise, then fall on to the end")
 
 
 class InverseSqrt(ScheduleBase):
@@ -168,7 +187,7 @@ class InverseSqrt(ScheduleBase):
     """
 
     kind: Literal["inverse_sqrt"] = "inverse_sqrt"
-    peak_step: PositiveInt
+    peak_step: PositiveInt = Field(description="step at which the rate is highest")
 
 
 class ReduceOnPlateau(ScheduleBase):
@@ -187,14 +206,20 @@ class ReduceOnPlateau(ScheduleBase):
         "smallest_change": (0.0, 1e-8),
     }
     kind: Literal["reduce_on_plateau"] = "reduce_on_plateau"
-    factor: Number = Field(default=0.1, gt=0, lt=1)
-    patience: NonNegativeInt = 10
-    threshold: Number = Field(default=1e-4, ge=0)
-    threshold_mode: Literal["absolute", "relative"] | None = None
-    patience_is: Literal["reached", "exceeded"] | None = None
-    cooldown: NonNegativeInt = 0
-    smallest_rate: Number = Field(default=0.0, ge=0)
-    smallest_change: Number | None = Field(default=None, ge=0)
+    factor: Number = Field(default=0.1, gt=0, lt=1, description="what a change multiplies the rate by")
+    patience: NonNegativeInt = Field(
+        default=10, description="epochs without a better one before the rate falls"
+    )
+    threshold: Number = Field(default=1e-4, ge=0, description="by how much a better epoch is better")
+    threshold_mode: Literal["absolute", "relative"] | None = Field(
+        default=None, description="absolute: below best - threshold; relative: below best * (1 - threshold)"
+    )
+    patience_is: Literal["reached", "exceeded"] | None = Field(
+        default=None, description="the rate falls when patience is reached, or at the epoch after"
+    )
+    cooldown: NonNegativeInt = Field(default=0, description="epochs after a change in which none is counted")
+    smallest_rate: Number = Field(default=0.0, ge=0, description="the rate does not fall below this")
+    smallest_change: Number | None = Field(default=None, ge=0, description="smaller changes are left out")
 
 
 ScheduleSpec = Annotated[

@@ -1,6 +1,6 @@
 """What is known of a training that someone's own script made: a description, and no spec to train from.
 
-It stands in the header of a record where a TrainSpec would (docs/record.md).
+It stands in the header of a record where a TrainSpec would (docs/reference/record.md).
 """
 
 from __future__ import annotations

@@ -31,8 +31,12 @@ class FileSource(SourceBase):
     `sha256` pins them: the record's `data_hash`, or for a single file that file's own SHA-256.
     """
 
-    path: str = Field(min_length=1)
-    sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
+    path: str = Field(min_length=1, description="file or folder; relative to $PARITY_DATA where that is set")
+    sha256: str | None = Field(
+        default=None,
+        pattern=r"^[0-9a-f]{64}$",
+        description="pins the files: the record's data_hash, or a single file's own SHA-256",
+    )
 
 
 class Digits(SourceBase):
@@ -51,7 +55,10 @@ class ShippedTable(SourceBase):
 
     kind: str
     permute_seed: NonNegativeInt | None = Field(default=0, description=_PERMUTE)
-    standardise: bool = True
+    standardise: bool = Field(
+        default=True,
+        description="subtract each column's mean and divide by its standard deviation, both of the training samples",
+    )
 
 
 class Iris(ShippedTable):
@@ -104,7 +111,7 @@ class Cifar100(FileSource):
     """CIFAR-100, binary version; `path` is the folder of train.bin and test.bin. Evaluated on test.bin."""
 
     kind: Literal["cifar100"] = "cifar100"
-    labels: Literal["fine", "coarse"] = "fine"
+    labels: Literal["fine", "coarse"] = Field(default="fine", description="fine: 100 classes; coarse: 20")
     target: ClassOrInput = Field(default="class", description=_TARGET)
 
 
@@ -117,9 +124,13 @@ class ImageFolder(FileSource):
 
     kind: Literal["image_folder"] = "image_folder"
     permute_seed: NonNegativeInt | None = Field(default=0, description=_PERMUTE)
-    test_path: str | None = Field(default=None, min_length=1)
+    test_path: str | None = Field(
+        default=None,
+        min_length=1,
+        description="folder to evaluate on; null: the samples after the training samples",
+    )
     size: tuple[PositiveInt, PositiveInt] = Field(description="height and width")
-    channels: Literal[1, 3] = 3
+    channels: Literal[1, 3] = Field(default=3, description="1: grey; 3: RGB")
     target: ClassOrInput = Field(default="class", description=_TARGET)
 
 
@@ -128,8 +139,12 @@ class Npy(FileSource):
 
     kind: Literal["npy"] = "npy"
     targets_path: str | None = Field(default=None, min_length=1, description="None: the target is the input")
-    test_path: str | None = Field(default=None, min_length=1)
-    test_targets_path: str | None = Field(default=None, min_length=1)
+    test_path: str | None = Field(
+        default=None,
+        min_length=1,
+        description="inputs to evaluate on; null: the samples after the training samples",
+    )
+    test_targets_path: str | None = Field(default=None, min_length=1, description="targets to evaluate on")
     divide_by: Number = Field(default=1.0, gt=0, description="of inputs that are numbers, e.g. 255")
 
     @model_validator(mode="after")
@@ -148,9 +163,15 @@ class Npz(FileSource):
     """
 
     kind: Literal["npz"] = "npz"
-    inputs: str | tuple[str, ...] = "x"
+    inputs: str | tuple[str, ...] = Field(
+        default="x", description="name of the array, or of several, which are joined row by row"
+    )
     targets: str | None = Field(default="y", description="None: the target is the input")
-    test_path: str | None = Field(default=None, min_length=1)
+    test_path: str | None = Field(
+        default=None,
+        min_length=1,
+        description="file to evaluate on; null: the samples after the training samples",
+    )
     divide_by: Number = Field(default=1.0, gt=0, description="of inputs that are numbers, e.g. 255")
 
     @model_validator(mode="after")
@@ -170,8 +191,14 @@ class TableFile(FileSource):
     inputs: tuple[str, ...] = Field(min_length=1, description="columns, in this order")
     categorical: tuple[str, ...] = Field(default=(), description="those of the inputs that are categories")
     target: str | tuple[str, ...] = Field(description="a column, or several that are numbers")
-    target_kind: Literal["classes", "values"] = "classes"
-    test_path: str | None = Field(default=None, min_length=1)
+    target_kind: Literal["classes", "values"] = Field(
+        default="classes", description="classes: coded from 0; values: numbers"
+    )
+    test_path: str | None = Field(
+        default=None,
+        min_length=1,
+        description="file to evaluate on; null: the samples after the training samples",
+    )
     standardise: bool = Field(default=False, description="number columns, by the training samples; see iris")
 
     @model_validator(mode="after")
@@ -190,7 +217,9 @@ class Csv(TableFile):
     """A text table with a line of column names; quoted as RFC 4180 says."""
 
     kind: Literal["csv"] = "csv"
-    delimiter: str = Field(default=",", min_length=1, max_length=1)
+    delimiter: str = Field(
+        default=",", min_length=1, max_length=1, description="the character between two columns"
+    )
 
 
 class Parquet(TableFile):
@@ -209,10 +238,14 @@ class Tokens(FileSource):
     dtype: Literal["uint16", "uint32"] = Field(
         default="uint16", description="of a raw file; .npy names its own"
     )
-    length: PositiveInt
+    length: PositiveInt = Field(description="tokens of a sample")
     stride: PositiveInt | None = Field(default=None, description="None: length")
     vocabulary: PositiveInt | None = Field(default=None, description="a token outside is an error")
-    test_path: str | None = Field(default=None, min_length=1)
+    test_path: str | None = Field(
+        default=None,
+        min_length=1,
+        description="file to evaluate on; null: the samples after the training samples",
+    )
 
 
 class Synthetic(Spec):
@@ -230,20 +263,28 @@ class Synthetic(Spec):
     """
 
     kind: Literal["synthetic"] = "synthetic"
-    seed: NonNegativeInt = 0
+    seed: NonNegativeInt = Field(default=0, description="another seed gives other samples and another rule")
     shape: tuple[PositiveInt, ...] = Field(min_length=1, description="of one input")
-    target: Literal["classes", "values", "masks", "next", "tags", "input"] = "classes"
+    target: Literal["classes", "values", "masks", "next", "tags", "input"] = Field(
+        default="classes", description="what is to be learned"
+    )
     classes: PositiveInt = Field(
         default=10, description="classes of a sample, of a pixel, or tags of a token"
     )
     values: PositiveInt = Field(default=1, description="numbers to predict")
-    noise: Number = Field(default=0.25, ge=0, le=1)
-    low: Number = -1.0
-    high: Number = 1.0
-    categories: tuple[PositiveInt, ...] = ()
+    noise: Number = Field(
+        default=0.25, ge=0, le=1, description="how far samples stray from the rule, from 0 to 1"
+    )
+    low: Number = Field(default=-1.0, description="smallest number of an input")
+    high: Number = Field(default=1.0, description="largest number of an input")
+    categories: tuple[PositiveInt, ...] = Field(
+        default=(), description="sizes of the category columns of a table, which follow its number columns"
+    )
     vocabulary: PositiveInt | None = Field(default=None, description="inputs are tokens below this")
-    pad_id: NonNegativeInt | None = None
-    shortest: PositiveInt = 1
+    pad_id: NonNegativeInt | None = Field(
+        default=None, description="the token that fills short texts; null: all texts have the full length"
+    )
+    shortest: PositiveInt = Field(default=1, description="smallest length of a text where there is a pad_id")
     pad_target: int = Field(default=0, strict=True, description="target of a token that is padding")
 
     token_targets: ClassVar[tuple[str, ...]] = ("classes", "next", "tags", "input")

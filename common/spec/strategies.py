@@ -62,9 +62,9 @@ class Blocks(Options):
 class DDP(Blocks):
     """DistributedDataParallel."""
 
-    find_unused_parameters: bool = False
-    gradient_as_bucket_view: bool = True
-    static_graph: bool = False
+    find_unused_parameters: bool = Field(default=False, description="allow parameters that get no gradient")
+    gradient_as_bucket_view: bool = Field(default=True, description="let gradients be views into the buckets")
+    static_graph: bool = Field(default=False, description="let DDP assume that the graph never changes")
     bucket_mb: PositiveInt = Field(
         default=25, description="gradients are reduced in buckets of this many MiB"
     )
@@ -73,11 +73,15 @@ class DDP(Blocks):
 class FSDP1(Blocks):
     """FullyShardedDataParallel, the first of its name."""
 
-    sharding: Literal["full_shard", "shard_grad_op", "no_shard", "hybrid_shard"] = "full_shard"
+    sharding: Literal["full_shard", "shard_grad_op", "no_shard", "hybrid_shard"] = Field(
+        default="full_shard", description="what is divided over the ranks"
+    )
     shard_group: PositiveInt | None = Field(
         default=None, description="hybrid_shard: replicas that share one copy; copies are replicated"
     )
-    wrap: Literal["root", "blocks"] = "root"
+    wrap: Literal["root", "blocks"] = Field(
+        default="root", description="what is sharded as a unit: the whole model, or each block"
+    )
 
     @model_validator(mode="after")
     def _hybrid_has_groups(self) -> FSDP1:
@@ -102,7 +106,9 @@ class FSDP2(Blocks):
     shard_group: PositiveInt | None = Field(
         default=None, description="hybrid sharding: replicas that share one copy; default: all of them"
     )
-    wrap: Literal["root", "blocks"] = "root"
+    wrap: Literal["root", "blocks"] = Field(
+        default="root", description="what is sharded as a unit: the whole model, or each block"
+    )
     cpu_offload: bool = Field(default=False, description="keep shards in host memory")
 
 
@@ -112,7 +118,7 @@ class DeepSpeed(Options):
     stage: Literal[1, 2, 3] = Field(
         default=2, description="1 shards optimizer slots, 2 gradients too, 3 parameters too"
     )
-    offload_optimizer: bool = False
+    offload_optimizer: bool = Field(default=False, description="keep the optimizer's slots in host memory")
     offload_parameters: bool = Field(default=False, description="stage 3 only")
     config: str | None = Field(
         default=None, description="a DeepSpeed JSON file to start from; its 'auto' is resolved"

@@ -21,17 +21,25 @@ from parity.common.spec.stock import MIXED, StockMode
 class TrainSpec(Spec):
     """Everything that decides the loss curve."""
 
-    name: str = Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")
-    convention: Convention = "keras"
-    model: ModelSpec
-    data: DataSpec = DataSpec()
-    loss: AnyLoss = SoftmaxCrossEntropy()
-    optimizer: OptimizerSpec
-    schedule: ScheduleSpec = Constant()
-    global_batch_size: PositiveInt
-    steps: PositiveInt
-    seed: NonNegativeInt = 0
-    precision: Precision = "float64"
+    name: str = Field(
+        pattern=r"^[A-Za-z0-9_.-]{1,64}$",
+        description="name of what is trained; letters, digits, '_', '.', '-'",
+    )
+    convention: Convention = Field(
+        default="keras", description="whose defaults the fields take that are not given"
+    )
+    model: ModelSpec = Field(description="layers that are trained")
+    data: DataSpec = Field(default=DataSpec(), description="samples that are trained on")
+    loss: AnyLoss = Field(default=SoftmaxCrossEntropy(), description="what is minimised")
+    optimizer: OptimizerSpec = Field(description="how the parameters are updated")
+    schedule: ScheduleSpec = Field(default=Constant(), description="the learning rate of each step")
+    global_batch_size: PositiveInt = Field(description="samples of an optimizer step over all replicas")
+    steps: PositiveInt = Field(description="optimizer steps")
+    seed: NonNegativeInt = Field(default=0, description="of initial values, order, augmentation and dropout")
+    precision: Precision = Field(
+        default="float64",
+        description="number type of the computation; 'mixed': weights in float32, products in the low type",
+    )
     tf32: bool = Field(
         default=False, description="let GPUs round the operands of float32 products to 11 bits"
     )

@@ -3,8 +3,8 @@
 A fault's body is a function of its name in `torch_*.py` or `tensorflow_*.py` beside this file. Its entry stands in
 `torch_table.py` or `tensorflow_table.py` and lists its trials. Each suite takes the trials of its kind from here:
 
-- `Diagnosed`: `parity diagnose` names the stage, the tensor and the cause (test_diagnosis.py, docs/faults.md).
-- `Judged`: the verdict of a comparison is divergent (test_faults.py, docs/matrix.md).
+- `Diagnosed`: `parity diagnose` names the stage, the tensor and the cause (test_diagnosis.py, docs/evidence/faults.md).
+- `Judged`: the verdict of a comparison is divergent (test_faults.py, docs/evidence/matrix.md).
 - `Violated`: the run breaks an invariant at a step (test_faults.py).
 - `Tapped`: the first tap that deviates is the one where the fault is (test_taps.py).
 - `Forced`: a teacher-forced step deviates only where the fault is (test_replay_torch.py, test_replay_tensorflow.py).

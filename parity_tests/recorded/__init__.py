@@ -77,13 +77,13 @@ def image_weights() -> list[np.ndarray]:
 
 
 def run_snippet(number: int, folder: Path, names: dict[str, Any]) -> None:
-    """Run a piece of Python of docs/recorders.md, in their order, in a folder of its own, with what it takes for given."""
-    text = (ROOT / "docs" / "recorders.md").read_text()
+    """Run a piece of Python of docs/how_to/recorders.md, in their order, in a folder of its own, with what it takes for given."""
+    text = (ROOT / "docs" / "how_to" / "recorders.md").read_text()
     piece = re.findall(r"```python\n(.*?)```", text, re.DOTALL)[number]
     before = Path.cwd()
     os.chdir(folder)
     try:
-        exec(compile(piece, f"docs/recorders.md, piece {number}", "exec"), names)
+        exec(compile(piece, f"docs/how_to/recorders.md, piece {number}", "exec"), names)
     finally:
         os.chdir(before)
 

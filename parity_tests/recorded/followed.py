@@ -73,8 +73,8 @@ def batches(shuffled: bool) -> Iterator[np.ndarray]:
 
 
 def diff_pieces() -> list[str]:
-    """The scripts of docs/recorders.md after its diffs."""
-    text = (ROOT / "docs" / "recorders.md").read_text()
+    """The scripts of docs/how_to/recorders.md after its diffs."""
+    text = (ROOT / "docs" / "how_to" / "recorders.md").read_text()
     pieces = re.findall(r"```diff\n(.*?)```", text, re.DOTALL)
     kept = [[line[1:] for line in piece.splitlines() if not line.startswith("-")] for piece in pieces]
     return ["\n".join(lines) for lines in kept]

@@ -117,7 +117,7 @@ def gpt(out: Path, fault: str = "", shuffled: bool = False, **options: Any) -> N
 
 
 def page(folder: Path) -> None:
-    """The two scripts of docs/recorders.md, with the lines that it adds."""
+    """The two scripts of docs/how_to/recorders.md, with the lines that it adds."""
     images, classes, _ = map(torch.from_numpy, data())
     for piece in diff_pieces():
         torch.manual_seed(3)
@@ -131,7 +131,7 @@ def page(folder: Path) -> None:
             "loss_of": functional.cross_entropy,
             "batches": [(images[ids], classes[ids], ids) for ids in batches(False)],
         }
-        exec(compile(piece, "docs/recorders.md", "exec"), names)
+        exec(compile(piece, "docs/how_to/recorders.md", "exec"), names)
 
 
 def main(folder: Path, part: str) -> None:

@@ -170,7 +170,7 @@ def flat(module: torch.nn.Module) -> np.ndarray:
     return np.concatenate([p.detach().numpy().ravel() for p in module.parameters()])
 
 
-# Of docs/recorders.md.
+# Of docs/how_to/recorders.md.
 _SNIPPETS = {"lightning": 3, "transformers": 4, "accelerate": 5}
 
 

@@ -1,6 +1,6 @@
-"""The adviser's estimates beside what was measured, and the table of both in docs/adviser.md.
+"""The adviser's estimates beside what was measured, and the table of both in docs/explanation/adviser.md.
 
-python -m parity_tests.tables.adviser docs/adviser.md
+python -m parity_tests.tables.adviser docs/explanation/adviser.md
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What goes with what, as the last section of docs/strategies.md: the tables of common/spec/capabilities.py in words.
+"""What goes with what, as the last section of docs/evidence/strategies.md: the tables of common/spec/capabilities.py in words.
 
-`python -m parity_tests.tables.capabilities docs/strategies.md` writes the section into the page.
+`python -m parity_tests.tables.capabilities docs/evidence/strategies.md` writes the section into the page.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TITLE = "## What goes with what"
 _HEAD = f"""{TITLE}
 
 Made of `common/spec/capabilities.py`, from which placements and runs are refused too, and which `parity doctor` shows.
-After a change there: `python -m parity_tests.tables.capabilities docs/strategies.md`.
+After a change there: `python -m parity_tests.tables.capabilities docs/evidence/strategies.md`.
 
 """
 # Names that do not say it themselves.

@@ -1,4 +1,4 @@
-"""What the diagnosis said of pairs in which nothing is wrong, as the Markdown page docs/clean.md."""
+"""What the diagnosis said of pairs in which nothing is wrong, as the Markdown page docs/evidence/clean.md."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from parity_tests.clean_runs import COUNT, CleanRun
 
 _HEAD = """# Pairs in which nothing is wrong, and what the diagnosis says of them
 
-Written by `scripts/test -m "" parity_tests/test_clean_runs.py --clean=docs/clean.md`; do not edit.
+Written by `scripts/test -m "" parity_tests/test_clean_runs.py --clean=docs/evidence/clean.md`; do not edit.
 
 Pairs of runs of one spec on two placements, drawn by a seeded generator (`parity_tests/clean_runs.py`): recipes made
 small, optimizers, schedules, splits, conventions, precisions, strategies, replicas, micro-batches and seeds. `parity

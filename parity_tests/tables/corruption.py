@@ -1,4 +1,4 @@
-"""What was said of spoiled inputs, as the Markdown page docs/corruption.md."""
+"""What was said of spoiled inputs, as the Markdown page docs/evidence/corruption.md."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from parity_tests.corruption import GOOD, RESULTS, Outcome
 
 _HEAD = """# Spoiled inputs, and what is said of them
 
-Written on {date} by `scripts/test -m "" parity_tests/test_corruption.py --corruption=docs/corruption.md --inputs={count}
+Written on {date} by `scripts/test -m "" parity_tests/test_corruption.py --corruption=docs/evidence/corruption.md --inputs={count}
 --inputs-seed={seed}`; do not edit. The answers alone: `python -m parity_tests.corruption FOLDER --seed {seed} --count {count}`.
 
 Files are whole at first, then damaged by a seeded generator (`parity_tests/helpers/fuzz_inputs.py`): bits flipped, cut

@@ -1,4 +1,4 @@
-"""What the diagnosis said of every planted fault, as the Markdown page docs/faults.md."""
+"""What the diagnosis said of every planted fault, as the Markdown page docs/evidence/faults.md."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PAIRS: list[FaultPair] = every_pair()
 MUTANTS = "## Random mutants"  # the part of the page that `parity_tests.mutants` writes
 _HEAD = """# Faults, and what the diagnosis says of them
 
-Written by `scripts/test -m "" parity_tests/test_diagnosis.py --diagnoses=docs/faults.md`; do not edit.
+Written by `scripts/test -m "" parity_tests/test_diagnosis.py --diagnoses=docs/evidence/faults.md`; do not edit.
 
 Each fault is a silent bug from the frameworks' history, planted in one side of a pair of runs. `parity diagnose`
 is given the two records, and must say in which tensor of which stage they part first, and why. *Detected*: it says

@@ -1,4 +1,4 @@
-"""What the matrix and the fault suite measured, as the Markdown page docs/matrix.md."""
+"""What the matrix and the fault suite measured, as the Markdown page docs/evidence/matrix.md."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CHECKS = ("loss curve", "first-step gradients", "final state")
 
 _HEAD = """# Figures of the parity matrix
 
-Written by `scripts/test -m "" --figures=docs/matrix.md`; do not edit.
+Written by `scripts/test -m "" --figures=docs/evidence/matrix.md`; do not edit.
 
 """
 _FLOAT64 = """

@@ -1,6 +1,6 @@
-"""What came of the runs that were killed, as the Markdown page docs/kills.md.
+"""What came of the runs that were killed, as the Markdown page docs/evidence/kills.md.
 
-From the lines that `python -m parity_tests.kills` has printed: python -m parity_tests.tables.kills FILE... > docs/kills.md
+From the lines that `python -m parity_tests.kills` has printed: python -m parity_tests.tables.kills FILE... > docs/evidence/kills.md
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SEED = 9
 
 _HEAD = """# Killed at any instant, and resumed
 
-Written by `scripts/test -m "" parity_tests/test_kills.py --kills=docs/kills.md`; do not edit.
+Written by `scripts/test -m "" parity_tests/test_kills.py --kills=docs/evidence/kills.md`; do not edit.
 
 Runs of `digits_mlp` with Adam in float32, 100 steps, that keep a checkpoint every 1, 3 or 10 of them. Each is killed
 with SIGKILL, one in seven twice: a rank drawn at random, the process that started the ranks, or all of them; at a

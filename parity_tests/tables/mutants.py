@@ -1,4 +1,4 @@
-"""What the diagnosis said of random mutants, as the last part of docs/faults.md; a reader has judged it."""
+"""What the diagnosis said of random mutants, as the last part of docs/evidence/faults.md; a reader has judged it."""
 
 from __future__ import annotations
 

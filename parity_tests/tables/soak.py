@@ -1,6 +1,6 @@
-"""What long trainings were seen to take, as the Markdown page docs/soak.md.
+"""What long trainings were seen to take, as the Markdown page docs/evidence/soak.md.
 
-From the lines that `python -m parity_tests.soak` has printed: python -m parity_tests.tables.soak FILE... > docs/soak.md
+From the lines that `python -m parity_tests.soak` has printed: python -m parity_tests.tables.soak FILE... > docs/evidence/soak.md
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 _HEAD = """# Long trainings, and what they take
 
-Written by `scripts/test -m "" parity_tests/test_soak.py --soak=docs/soak.md`, or, from the
+Written by `scripts/test -m "" parity_tests/test_soak.py --soak=docs/evidence/soak.md`, or, from the
 lines of `python -m parity_tests.soak FOLDER --only torch:ddp:2` and others, by `python -m parity_tests.tables.soak FILE...`; do not edit.
 
 A net of two layers (`digits_mlp`, float32) is trained on each placement by its command, with a checkpoint every 500 steps.

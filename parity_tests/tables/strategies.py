@@ -1,4 +1,4 @@
-"""Every strategy, option and engine, and the page docs/strategies.md that says what each was seen to do."""
+"""Every strategy, option and engine, and the page docs/evidence/strategies.md that says what each was seen to do."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def missing() -> list[str]:
 
 _HEAD = """# Strategies
 
-Written by `scripts/test -m "" --strategies=docs/strategies.md`; do not edit.
+Written by `scripts/test -m "" --strategies=docs/evidence/strategies.md`; do not edit.
 
 Every way to train, each proved against one replica of PyTorch over 50 steps: the law says that none of them
 may change the curve. *Start it* is what `parity run --placement` takes; `python -m parity.tf_impl` and

@@ -1,6 +1,6 @@
-"""Errors and power of simulated studies: docs/study_errors.md.
+"""Errors and power of simulated studies: docs/evidence/study_errors.md.
 
-    python -m parity_tests.tables.study docs/study_errors.md
+    python -m parity_tests.tables.study docs/evidence/study_errors.md
 
 Each case is so many studies of two arms, drawn anew for each figure, decided by the rule of `parity study`.
 """
@@ -151,9 +151,9 @@ def page(studies: int) -> str:
     lines = [
         "# Errors and power of `parity study`",
         "",
-        f"Written by `python -m parity_tests.tables.study docs/study_errors.md` on {datetime.date.today()}: {studies:,}"
+        f"Written by `python -m parity_tests.tables.study docs/evidence/study_errors.md` on {datetime.date.today()}: {studies:,}"
         " simulated studies a figure, seeded, decided by the rule that `parity study` uses. Both arms have standard deviation 1;"
-        f" of pairs, {SHARED:.0%} of a seed's variance is common. The method: [study.md](study.md).",
+        f" of pairs, {SHARED:.0%} of a seed's variance is common. The method: [study.md](../explanation/study.md).",
         "",
         "## Errors",
         "",

@@ -1,4 +1,4 @@
-"""The largest deviation seen of every entry of the vocabulary, and the page docs/vocabulary.md."""
+"""The largest deviation seen of every entry of the vocabulary, and the page docs/reference/vocabulary.md."""
 
 from __future__ import annotations
 
@@ -20,14 +20,13 @@ LIMIT = 1e-12
 
 _HEAD = """# Vocabulary
 
-Written by `scripts/test -m "" --vocabulary=docs/vocabulary.md`; do not edit.
-
-Everything that a spec can name. *Switches* are the fields that the frameworks' defaults differ in, each with
-its value under `convention: keras` and under `convention: torch`; both sides implement both, and each field
+Look up here everything that a spec can name; the fields of each are under [specs](spec.md). *Switches* are the fields
+that the frameworks' defaults differ in, each with its value under `convention: keras` and under `convention: torch`; both sides implement both, and each field
 can be set on its own. *Held against* says what the tests compared, beside TensorFlow with PyTorch: NumPy
 formulas, and the frameworks' own classes. *Deviation* is the largest seen over all draws, in float64, of
 outputs, gradients, buffers or updates, relative to the largest number involved; allowed: 1e-12. Where the
-framework's own class computes in float32 (Keras's schedules), the deviation from it is listed apart.
+framework's own class computes in float32 (Keras's schedules), the deviation from it is listed apart. Written by
+`scripts/test -m "" --vocabulary=docs/reference/vocabulary.md`; do not edit.
 """
 
 

@@ -1,4 +1,4 @@
-"""What came of the models of other people's packages, as the Markdown page docs/zoo.md."""
+"""What came of the models of other people's packages, as the Markdown page docs/evidence/zoo.md."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CONSTANTS = (
 
 _HEAD = """# Third-party models
 
-Written by `scripts/test -m "" parity_tests/test_zoo.py --zoo=docs/zoo.md`; do not edit.
+Written by `scripts/test -m "" parity_tests/test_zoo.py --zoo=docs/evidence/zoo.md`; do not edit.
 
 Models of Keras's own packages against their counterparts in packages for PyTorch, unmodified, in the depth that they
 have (transformers: small, some with few layers), each imported only in its own framework's process. No trained

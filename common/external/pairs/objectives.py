@@ -66,7 +66,7 @@ def _fields_of(flag: str, text: str) -> dict[str, Any]:
     match = re.fullmatch(rf"(\w+)((?:{PART.pattern})*)", text)
     if match is None:
         raise SpecError(
-            f"{flag} {text[:200]!r}: expected kind[,field=value...], e.g. adam,learning_rate=1e-3; docs/vocabulary.md"
+            f"{flag} {text[:200]!r}: expected kind[,field=value...], e.g. adam,learning_rate=1e-3; docs/reference/vocabulary.md"
             " lists the kinds"
         )
     data: dict[str, Any] = {"kind": match[1]}

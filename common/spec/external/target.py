@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from pydantic import Field
+
 from parity.common.base.errors import ExternalModelError
 from parity.common.spec.base import Spec
 
@@ -12,14 +14,13 @@ _FORM = re.compile(r"(?P<module>[A-Za-z_][\w.]*):(?P<attribute>[A-Za-z_][\w.]*)"
 
 
 class Target(Spec):
-    """A name that is imported, and only in its own framework's process.
+    """A name that is imported, and only in its own framework's process."""
 
-    arguments: keyword arguments it is called with, where it is called: plain JSON values.
-    """
-
-    module: str
-    attribute: str
-    arguments: dict[str, Any] = {}
+    module: str = Field(description="the module, as in an import")
+    attribute: str = Field(description="what is taken from it")
+    arguments: dict[str, Any] = Field(
+        default={}, description="keyword arguments that it is called with, plain JSON values"
+    )
 
     @classmethod
     def of(cls, text: str, arguments: dict[str, Any] | None = None) -> Target:

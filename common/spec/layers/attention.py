@@ -35,17 +35,23 @@ class AttentionBase(LayerSpec):
         "bias_initializer": ("zeros", "zeros"),
         "fans": ("per_head", "joint"),
     }
-    heads: PositiveInt
+    heads: PositiveInt = Field(description="attention heads of the queries")
     key_value_heads: PositiveInt | None = Field(default=None, description="default: as many as heads")
     head_size: PositiveInt | None = Field(default=None, description="default: features / heads")
-    masked: bool = False
-    dropout: Number = Field(default=0.0, ge=0, lt=1)
-    use_bias: bool = True
+    masked: bool = Field(default=False, description="leave tokens that are padding out of the keys")
+    dropout: Number = Field(default=0.0, ge=0, lt=1, description="rate of dropout on the attention weights")
+    use_bias: bool = Field(default=True, description="add biases to queries, keys and values")
     output_bias: bool | None = Field(default=None, description="default: use_bias")
-    kernel_initializer: Initializer | None = None
-    output_kernel_initializer: Initializer | None = None
-    bias_initializer: Initializer | None = None
-    fans: Literal["per_head", "joint"] | None = None
+    kernel_initializer: Initializer | None = Field(default=None, description="initial values of the kernels")
+    output_kernel_initializer: Initializer | None = Field(
+        default=None,
+        description="initial values of the output kernel; default: kernel_initializer where that is given",
+    )
+    bias_initializer: Initializer | None = Field(default=None, description="initial values of the biases")
+    fans: Literal["per_head", "joint"] | None = Field(
+        default=None,
+        description="how the fans of the kernels are counted: per_head, as Keras does, or joint, as PyTorch does",
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -112,9 +118,14 @@ class SelfAttention(AttentionBase):
     """
 
     kind: Literal["self_attention"] = "self_attention"
-    causal: bool = False
-    rotary: Literal["half", "interleaved"] | None = None
-    rotary_base: Number = Field(default=10000.0, gt=0)
+    causal: bool = Field(
+        default=False, description="let a token attend only to itself and to tokens before it"
+    )
+    rotary: Literal["half", "interleaved"] | None = Field(
+        default=None,
+        description="rotary positions: half pairs (i, i + head_size / 2), interleaved pairs (2 i, 2 i + 1); null: none",
+    )
+    rotary_base: Number = Field(default=10000.0, gt=0, description="base of the rotary angles")
 
     def output_shape(self, input_shape: Shape) -> Shape:
         if self.size(input_shape) % 2 and self.rotary:

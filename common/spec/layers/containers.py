@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class Container(LayerSpec):
     """A layer made of layers, run in order."""
 
-    layers: tuple[AnyLayer, ...] = Field(min_length=1)
+    layers: tuple[AnyLayer, ...] = Field(min_length=1, description="the layers inside")
 
     def node(self, path: str, input_shape: Shape) -> Node:
         children = self.children(path, self.inner_input_shape(input_shape))
@@ -53,7 +53,9 @@ class Residual(Container):
     """
 
     kind: Literal["residual"] = "residual"
-    drop_rate: Number = Field(default=0.0, ge=0, lt=1)
+    drop_rate: Number = Field(
+        default=0.0, ge=0, lt=1, description="probability that a sample's branch is dropped in training"
+    )
 
     def combined_shape(self, input_shape: Shape, children: tuple[Node, ...]) -> Shape:
         inner_shape = children[-1].output_shape
@@ -66,7 +68,7 @@ class Repeat(Container):
     """Children one after another, `times` times, each time with parameters of its own."""
 
     kind: Literal["repeat"] = "repeat"
-    times: PositiveInt
+    times: PositiveInt = Field(description="how often the layers stand one after another")
 
     def children(self, path: str, input_shape: Shape) -> tuple[Node, ...]:
         names = [str(number) for number in range(1, self.times + 1)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import ClassVar, Literal
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from parity.common.spec.base import NonNegativeInt, PositiveInt
 from parity.common.spec.layers.base import Initializer, LayerSpec, ParameterSpec, Shape
@@ -28,12 +28,19 @@ class _Kernel(Windowed):
     """Base of all convolutions: a kernel that slides over the input."""
 
     sized: ClassVar[tuple[str, ...]] = ("kernel_size", "strides", "dilation")
-    kernel_size: Sizes = 3
-    strides: Sizes = 1
-    padding: Padding = "same"
-    dilation: Sizes = 1
-    use_bias: bool = True
-    bias_initializer: Initializer | None = None
+    kernel_size: Sizes = Field(
+        default=3, description="cells of the kernel along each axis; one number stands for all axes"
+    )
+    strides: Sizes = Field(default=1, description="how far the window moves along each axis")
+    padding: Padding = Field(
+        default="same",
+        description="same, valid, or zeros around the input: one number, or (before, after) for each axis",
+    )
+    dilation: Sizes = Field(
+        default=1, description="distance of neighbouring cells of the kernel along each axis"
+    )
+    use_bias: bool = Field(default=True, description="add a bias")
+    bias_initializer: Initializer | None = Field(default=None, description="initial values of the bias")
 
     def kernel(self) -> tuple[int, ...]:
         """Weights along each axis."""
@@ -67,7 +74,10 @@ class Convolution(_Kernel):
     with a stride above 1.
     """
 
-    same_by: Literal["stride", "kernel"] | None = None
+    same_by: Literal["stride", "kernel"] | None = Field(
+        default=None,
+        description="what padding 'same' adds depends on: stride, as in TensorFlow, or kernel, as in PyTorch",
+    )
 
     def same_padding(self, side: int, axis: int = 0) -> tuple[int, int]:
         if self.padding != "same" or self.same_by != "kernel":
@@ -94,9 +104,9 @@ class _Filters(Convolution):
     """Convolution in which every filter sees all channels of its group; kernel (*sides, in / groups, out)."""
 
     conventions = _COMMON
-    filters: PositiveInt
-    groups: PositiveInt = 1
-    kernel_initializer: Initializer | None = None
+    filters: PositiveInt = Field(description="channels that come out")
+    groups: PositiveInt = Field(default=1, description="groups of channels that are convolved apart")
+    kernel_initializer: Initializer | None = Field(default=None, description="initial values of the kernel")
 
     def channels(self, input_shape: Shape) -> int:
         _check_groups(self, self.groups, input_shape[-1], self.filters)
@@ -133,9 +143,12 @@ class DepthwiseConv2D(Convolution):
 
     conventions = {**_COMMON, "fan_in_counts": ("all_channels", "one_channel")}
     kind: Literal["depthwise_conv2d"] = "depthwise_conv2d"
-    depth_multiplier: PositiveInt = 1
-    kernel_initializer: Initializer | None = None
-    fan_in_counts: Literal["all_channels", "one_channel"] | None = None
+    depth_multiplier: PositiveInt = Field(default=1, description="filters of each channel")
+    kernel_initializer: Initializer | None = Field(default=None, description="initial values of the kernel")
+    fan_in_counts: Literal["all_channels", "one_channel"] | None = Field(
+        default=None,
+        description="fan-in of the initial values: all_channels, as in Keras, or one_channel, as in PyTorch",
+    )
 
     def channels(self, input_shape: Shape) -> int:
         return input_shape[-1] * self.depth_multiplier
@@ -170,11 +183,18 @@ class SeparableConv2D(Convolution):
         "fan_in_counts": ("all_channels", "one_channel"),
     }
     kind: Literal["separable_conv2d"] = "separable_conv2d"
-    filters: PositiveInt
-    depth_multiplier: PositiveInt = 1
-    depthwise_initializer: Initializer | None = None
-    pointwise_initializer: Initializer | None = None
-    fan_in_counts: Literal["all_channels", "one_channel"] | None = None
+    filters: PositiveInt = Field(description="channels that come out")
+    depth_multiplier: PositiveInt = Field(default=1, description="depthwise filters of each channel")
+    depthwise_initializer: Initializer | None = Field(
+        default=None, description="initial values of the depthwise kernel"
+    )
+    pointwise_initializer: Initializer | None = Field(
+        default=None, description="initial values of the 1x1 kernel"
+    )
+    fan_in_counts: Literal["all_channels", "one_channel"] | None = Field(
+        default=None,
+        description="fan-in of the depthwise kernel's initial values: all_channels, as in Keras, or one_channel, as in PyTorch",
+    )
 
     def channels(self, input_shape: Shape) -> int:
         return self.filters
@@ -200,10 +220,13 @@ class _Transposed(_Kernel):
 
     conventions = Dense.conventions
     sized = ("kernel_size", "strides", "dilation", "output_padding")
-    filters: PositiveInt
-    output_padding: NonNegativeInt | tuple[NonNegativeInt, ...] | None = None
-    groups: PositiveInt = 1
-    kernel_initializer: Initializer | None = None
+    filters: PositiveInt = Field(description="channels that come out")
+    output_padding: NonNegativeInt | tuple[NonNegativeInt, ...] | None = Field(
+        default=None,
+        description="cells added at the end of each axis; null: none, or what padding 'same' needs",
+    )
+    groups: PositiveInt = Field(default=1, description="groups of channels that are convolved apart")
+    kernel_initializer: Initializer | None = Field(default=None, description="initial values of the kernel")
 
     @model_validator(mode="after")
     def _output_padding_is_small(self) -> _Transposed:

@@ -19,10 +19,10 @@ class Dense(LayerSpec):
         "bias_initializer": ("zeros", "uniform_fan_in"),
     }
     kind: Literal["dense"] = "dense"
-    units: PositiveInt
-    use_bias: bool = True
-    kernel_initializer: Initializer | None = None
-    bias_initializer: Initializer | None = None
+    units: PositiveInt = Field(description="features that come out")
+    use_bias: bool = Field(default=True, description="add a bias")
+    kernel_initializer: Initializer | None = Field(default=None, description="initial values of the kernel")
+    bias_initializer: Initializer | None = Field(default=None, description="initial values of the bias")
 
     def output_shape(self, input_shape: Shape) -> Shape:
         return (*input_shape[:-1], self.units)
@@ -66,8 +66,8 @@ class Activation(LayerSpec):
         "hard_swish",
         "relu6",
         "softplus",
-    ]
-    negative_slope: Number | None = None
+    ] = Field(description="which function is applied to each element, or along the last axis")
+    negative_slope: Number | None = Field(default=None, description="slope below zero, of leaky_relu alone")
 
 
 class PReLU(LayerSpec):
@@ -78,8 +78,10 @@ class PReLU(LayerSpec):
 
     conventions = {"slope_per": ("element", "layer"), "initializer": ("zeros", "constant_0.25")}
     kind: Literal["prelu"] = "prelu"
-    slope_per: Literal["element", "channel", "layer"] | None = None
-    initializer: Initializer | None = None
+    slope_per: Literal["element", "channel", "layer"] | None = Field(
+        default=None, description="one slope for each element, each channel (the last axis), or the layer"
+    )
+    initializer: Initializer | None = Field(default=None, description="initial values of the slopes")
 
     def parameters(self, input_shape: Shape) -> tuple[ParameterSpec, ...]:
         shape = {"channel": input_shape[-1:], "layer": (1,)}.get(self.slope_per or "element", input_shape)
@@ -92,7 +94,9 @@ class Flatten(LayerSpec):
 
     conventions = {"order": ("hwc", "chw")}
     kind: Literal["flatten"] = "flatten"
-    order: Literal["hwc", "chw"] | None = None
+    order: Literal["hwc", "chw"] | None = Field(
+        default=None, description="order of the numbers: hwc, as Keras does, or chw, as PyTorch does"
+    )
 
     def output_shape(self, input_shape: Shape) -> Shape:
         return (math.prod(input_shape),)
@@ -102,7 +106,9 @@ class Reshape(LayerSpec):
     """The same numbers in row-major order in another shape, without the batch; one side may be -1."""
 
     kind: Literal["reshape"] = "reshape"
-    shape: tuple[PositiveInt | Literal[-1], ...] = Field(min_length=1)
+    shape: tuple[PositiveInt | Literal[-1], ...] = Field(
+        min_length=1, description="shape without the batch; one side may be -1"
+    )
 
     def output_shape(self, input_shape: Shape) -> Shape:
         numbers = math.prod(input_shape)
@@ -117,7 +123,9 @@ class Permute(LayerSpec):
     """The axes in another order. `dims` as in keras.layers.Permute: 1 is the first axis after the batch."""
 
     kind: Literal["permute"] = "permute"
-    dims: tuple[PositiveInt, ...] = Field(min_length=1)
+    dims: tuple[PositiveInt, ...] = Field(
+        min_length=1, description="new order of the axes, counted from 1 after the batch"
+    )
 
     def output_shape(self, input_shape: Shape) -> Shape:
         if sorted(self.dims) != list(range(1, len(input_shape) + 1)):
@@ -129,8 +137,8 @@ class Slice(LayerSpec):
     """Entries `start` to `stop`, exclusive, of the last axis; e.g. some columns of a table."""
 
     kind: Literal["slice"] = "slice"
-    start: NonNegativeInt = 0
-    stop: PositiveInt
+    start: NonNegativeInt = Field(default=0, description="first entry")
+    stop: PositiveInt = Field(description="entry after the last")
 
     def output_shape(self, input_shape: Shape) -> Shape:
         if not self.start < self.stop <= input_shape[-1]:
@@ -148,5 +156,5 @@ class ActivityPenalty(LayerSpec):
     """
 
     kind: Literal["activity_penalty"] = "activity_penalty"
-    l1: Number = Field(default=0.0, ge=0)
-    l2: Number = Field(default=0.0, ge=0)
+    l1: Number = Field(default=0.0, ge=0, description="factor of the sum of absolute values")
+    l2: Number = Field(default=0.0, ge=0, description="factor of the sum of squares")

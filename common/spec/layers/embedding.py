@@ -34,10 +34,12 @@ class Embedding(LayerSpec):
 
     conventions = _TABLE
     kind: Literal["embedding"] = "embedding"
-    vocabulary: PositiveInt
-    features: PositiveInt
-    padding_id: NonNegativeInt | None = None
-    initializer: Initializer | None = None
+    vocabulary: PositiveInt = Field(description="rows of the table")
+    features: PositiveInt = Field(description="columns of the table")
+    padding_id: NonNegativeInt | None = Field(
+        default=None, description="the token whose row starts at zero and gets no gradient"
+    )
+    initializer: Initializer | None = Field(default=None, description="initial values of the table")
 
     _padding_has_a_row = model_validator(mode="after")(_checked_padding)
 
@@ -58,14 +60,16 @@ class TiedEmbedding(Container):
 
     conventions = _TABLE
     kind: Literal["tied_embedding"] = "tied_embedding"
-    vocabulary: PositiveInt
-    features: PositiveInt
+    vocabulary: PositiveInt = Field(description="rows of the table")
+    features: PositiveInt = Field(description="columns of the table")
     beside: tuple[AnyLayer, ...] = Field(
         default=(), description="layers on the tokens, added to the embedded ones"
     )
-    padding_id: NonNegativeInt | None = None
-    output_bias: bool = False
-    initializer: Initializer | None = None
+    padding_id: NonNegativeInt | None = Field(
+        default=None, description="the token whose row starts at zero and gets no gradient from the embedding"
+    )
+    output_bias: bool = Field(default=False, description="add a bias to the logits")
+    initializer: Initializer | None = Field(default=None, description="initial values of the table")
 
     _padding_has_a_row = model_validator(mode="after")(_checked_padding)
 
@@ -107,7 +111,7 @@ class PositionEmbedding(LayerSpec):
     positions: PositiveInt | None = Field(
         default=None, description="rows of the table; default: the input's tokens"
     )
-    initializer: Initializer | None = None
+    initializer: Initializer | None = Field(default=None, description="initial values of the table")
 
     def output_shape(self, input_shape: Shape) -> Shape:
         self.expect_rank(input_shape, 2, "(tokens, features)")
@@ -126,7 +130,7 @@ class SinusoidalPositions(LayerSpec):
     """
 
     kind: Literal["sinusoidal_positions"] = "sinusoidal_positions"
-    base: PositiveInt = 10000
+    base: PositiveInt = Field(default=10000, description="base of the wavelengths")
 
     def output_shape(self, input_shape: Shape) -> Shape:
         self.expect_rank(input_shape, 2, "(tokens, features)")
@@ -152,10 +156,12 @@ class SegmentEmbedding(LayerSpec):
 
     conventions = _TABLE
     kind: Literal["segment_embedding"] = "segment_embedding"
-    features: PositiveInt
-    types: PositiveInt = 2
-    separator_id: NonNegativeInt | None = None
-    initializer: Initializer | None = None
+    features: PositiveInt = Field(description="length of a vector")
+    types: PositiveInt = Field(default=2, description="number of segments")
+    separator_id: NonNegativeInt | None = Field(
+        default=None, description="the token after which the next segment begins; null: there is one segment"
+    )
+    initializer: Initializer | None = Field(default=None, description="initial values of the table")
 
     def output_shape(self, input_shape: Shape) -> Shape:
         self.expect_rank(input_shape, 1, "(tokens,)")
@@ -169,7 +175,7 @@ class ClassToken(LayerSpec):
     """A learned token before all others: (tokens, features) to (tokens + 1, features) (Dosovitskiy et al. 2021)."""
 
     kind: Literal["class_token"] = "class_token"
-    initializer: Initializer = "zeros"
+    initializer: Initializer = Field(default="zeros", description="initial values of the token")
 
     def output_shape(self, input_shape: Shape) -> Shape:
         self.expect_rank(input_shape, 2, "(tokens, features)")
@@ -183,7 +189,7 @@ class TakeToken(LayerSpec):
     """One token of a sequence: (tokens, features) to (features,). A negative index counts from the end."""
 
     kind: Literal["take_token"] = "take_token"
-    index: int = Field(default=0, strict=True)
+    index: int = Field(default=0, strict=True, description="place of the token; -1 is the last")
 
     def output_shape(self, input_shape: Shape) -> Shape:
         self.expect_rank(input_shape, 2, "(tokens, features)")

@@ -18,17 +18,16 @@ TorchLayout = Literal["channels_first", "as_is"]
 
 
 class ExternalTensor(Spec):
-    """A weight or a buffer of a user's model, by its own name and in its own layout.
+    """A weight or a buffer of a user's model, by its own name and in its own layout."""
 
-    trainable: whether training updates it; the module that is trained is told so.
-    null_direction: why its gradient is zero up to rounding, whatever the data; None for all others.
-    """
-
-    name: str = Field(min_length=1)
-    shape: tuple[NonNegativeInt, ...]
-    trainable: bool = True
-    buffer: bool = False
-    null_direction: str | None = None
+    name: str = Field(min_length=1, description="the model's own name of the tensor")
+    shape: tuple[NonNegativeInt, ...] = Field(description="its shape in the model's own layout")
+    trainable: bool = Field(default=True, description="whether training updates it")
+    buffer: bool = Field(default=False, description="whether it is a buffer")
+    null_direction: str | None = Field(
+        default=None,
+        description="why its gradient is zero up to rounding, whatever the data; null: it is not",
+    )
 
     @model_validator(mode="after")
     def _buffers_are_not_trained(self) -> ExternalTensor:
@@ -43,23 +42,22 @@ class Pair(Spec):
     Of a line of mapping.yaml what decides the curve: not where it was found.
     """
 
-    keras: tuple[str, ...] = ()
-    torch: tuple[str, ...] = ()
-    rule: str
+    keras: tuple[str, ...] = Field(default=(), description="names of Keras's tensors")
+    torch: tuple[str, ...] = Field(default=(), description="names of torch's tensors")
+    rule: str = Field(description="how the numbers of one side become those of the other")
 
 
 class KeyedDropout(Spec):
-    """How the mask of one call that drops is drawn; calls are counted in the order of a pass, those that are off too.
+    """How the mask of one call that drops is drawn; calls are counted in the order of a pass, those that are off too."""
 
-    key: of its random words: two calls that stand for each other have the same, and so the same mask.
-    shape: of one sample, in Keras's layout.
-    order: of torch's calls: the axes of (batch, *shape) in the order in which torch has them, whose neighbours it may
-        have joined or split; (): as they are.
-    """
-
-    key: str = Field(min_length=1)
-    shape: tuple[PositiveInt, ...]
-    order: tuple[NonNegativeInt, ...] = ()
+    key: str = Field(
+        min_length=1, description="of its random words; two calls that stand for each other have the same"
+    )
+    shape: tuple[PositiveInt, ...] = Field(description="of one sample's mask, in Keras's layout")
+    order: tuple[NonNegativeInt, ...] = Field(
+        default=(),
+        description="axes of (batch, *shape) in the order in which torch has them; empty: as they are",
+    )
 
 
 class Imported(LayerSpec):
@@ -67,45 +65,57 @@ class Imported(LayerSpec):
 
     Each side trains its own; what a record and a checkpoint hold is canonical. Tensors that no pair names are
     no part of the state: their model keeps them as it made them.
-
-    keras, torch: 'package.module:attribute', importable in each framework's process.
-    keras_arguments, torch_arguments: keyword arguments that the attribute is called with.
-    keras_tensors, torch_tensors: in the models' own order.
-    output: shape of one sample's output, as the Keras model gives it.
-    keras_output, torch_output: which output is trained, of a model that gives several; '' where there is one.
-    torch_layout: channels_first: the torch model takes and gives images and sequences with the channels before
-        the other axes, and is given and asked for them so. torch_output_layout: of the outputs, where it differs.
-    weights: a safetensors file with the values of all Keras tensors that pairs name, by their names, before the
-        first step; looked up as sources of data are. sha256: of that file.
-    statistics: per_replica: layers keep statistics of the samples that their replica has seen, as batch norm does.
-    stochastic: off: all rates of dropout are set to 0; none: there are none; keyed: each call that drops is given a mask
-        of ours, drawn as keras_dropout and torch_dropout say.
-    constants: exact: in float64, TensorFlow keeps the constants of Keras's layers as they are; stock: it takes some
-        through float32, which no torch model does; exact_from_build: exact, and torch's model is built with float64
-        where its code asks for float32.
     """
 
     kind: Literal["imported"] = "imported"
-    name: str | None = Field(default="model", pattern=r"^[a-z][a-z0-9_]*$")
-    keras: str = Field(pattern=_TARGET)
-    torch: str = Field(pattern=_TARGET)
-    keras_arguments: dict[str, Any] = {}
-    torch_arguments: dict[str, Any] = {}
-    keras_tensors: tuple[ExternalTensor, ...]
-    torch_tensors: tuple[ExternalTensor, ...]
-    mapping: tuple[Pair, ...] = Field(min_length=1)
-    output: tuple[PositiveInt, ...]
-    keras_output: str = ""
-    torch_output: str = ""
-    torch_layout: TorchLayout = "as_is"
+    name: str | None = Field(default="model", pattern=r"^[a-z][a-z0-9_]*$", description="name of the layer")
+    keras: str = Field(pattern=_TARGET, description="package.module:attribute of what gives the Keras model")
+    torch: str = Field(pattern=_TARGET, description="package.module:attribute of what gives the torch model")
+    keras_arguments: dict[str, Any] = Field(
+        default={}, description="keyword arguments that the Keras attribute is called with"
+    )
+    torch_arguments: dict[str, Any] = Field(
+        default={}, description="keyword arguments that the torch attribute is called with"
+    )
+    keras_tensors: tuple[ExternalTensor, ...] = Field(description="tensors of the Keras model, in its order")
+    torch_tensors: tuple[ExternalTensor, ...] = Field(description="tensors of the torch model, in its order")
+    mapping: tuple[Pair, ...] = Field(min_length=1, description="which tensors are the same numbers in both")
+    output: tuple[PositiveInt, ...] = Field(
+        description="shape of one sample's output, as the Keras model gives it"
+    )
+    keras_output: str = Field(
+        default="", description="output that is trained, of a Keras model that gives several"
+    )
+    torch_output: str = Field(
+        default="", description="output that is trained, of a torch model that gives several"
+    )
+    torch_layout: TorchLayout = Field(
+        default="as_is", description="channels_first: torch's inputs have the channels before the other axes"
+    )
     torch_output_layout: TorchLayout | None = Field(default=None, description="None: as torch_layout")
-    weights: str = Field(min_length=1)
-    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
-    statistics: Literal["per_replica", "none"] = "none"
-    stochastic: Literal["none", "off", "keyed"] = "none"
-    keras_dropout: tuple[KeyedDropout, ...] = ()
-    torch_dropout: tuple[KeyedDropout, ...] = ()
-    constants: Literal["exact", "exact_from_build", "stock"] = "stock"
+    weights: str = Field(
+        min_length=1,
+        description="safetensors file with the values of all mapped Keras tensors before the first step",
+    )
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$", description="SHA-256 of that file")
+    statistics: Literal["per_replica", "none"] = Field(
+        default="none",
+        description="per_replica: layers keep statistics of the samples that their replica has seen",
+    )
+    stochastic: Literal["none", "off", "keyed"] = Field(
+        default="none",
+        description="off: rates of dropout are set to 0; keyed: each call gets a mask of ours; none: there is no dropout",
+    )
+    keras_dropout: tuple[KeyedDropout, ...] = Field(
+        default=(), description="how the mask of each Keras call is drawn"
+    )
+    torch_dropout: tuple[KeyedDropout, ...] = Field(
+        default=(), description="how the mask of each torch call is drawn"
+    )
+    constants: Literal["exact", "exact_from_build", "stock"] = Field(
+        default="stock",
+        description="exact: float64 constants of Keras's layers stay float64; stock: some go through float32; exact_from_build: exact, and torch's model is built with float64 where its code asks for float32",
+    )
 
     def __hash__(self) -> int:
         # Arguments are dicts, which have no hash of their own.

@@ -37,14 +37,26 @@ class BatchNorm(LayerSpec):
         "frozen_statistics": ("kept", "updated"),
     }
     kind: Literal["batch_norm"] = "batch_norm"
-    statistics: Literal["global", "per_replica"] = "global"
-    decay: Number | None = Field(default=None, ge=0, lt=1)
-    epsilon: Number | None = Field(default=None, gt=0)
-    running_variance: Literal["biased", "unbiased"] | None = None
+    statistics: Literal["global", "per_replica"] = Field(
+        default="global",
+        description="whose mean and variance normalise: those of the global batch, or of each replica's own part",
+    )
+    decay: Number | None = Field(
+        default=None,
+        ge=0,
+        lt=1,
+        description="share of the moving statistics that a step keeps: Keras's momentum, one minus PyTorch's",
+    )
+    epsilon: Number | None = Field(default=None, gt=0, description="added to the variance")
+    running_variance: Literal["biased", "unbiased"] | None = Field(
+        default=None, description="variance that is kept: biased, over N, or unbiased, over N - 1"
+    )
     scale: bool = Field(default=True, description="multiply by gamma")
     center: bool = Field(default=True, description="add beta")
-    frozen: bool = False
-    frozen_statistics: Literal["kept", "updated"] | None = None
+    frozen: bool = Field(default=False, description="do not train gamma and beta")
+    frozen_statistics: Literal["kept", "updated"] | None = Field(
+        default=None, description="with frozen: kept, and used in training, or updated"
+    )
 
     @property
     def uses_batch(self) -> bool:
@@ -67,7 +79,7 @@ class BatchNorm(LayerSpec):
 class _RowNorm(LayerSpec):
     """Base of those that normalise each sample over its last axes."""
 
-    axes: PositiveInt = 1
+    axes: PositiveInt = Field(default=1, description="how many of the last axes are normalised together")
 
     def output_shape(self, input_shape: Shape) -> Shape:
         if self.axes > len(input_shape):
@@ -80,7 +92,7 @@ class LayerNorm(_RowNorm):
 
     conventions = {"epsilon": (1e-3, 1e-5)}
     kind: Literal["layer_norm"] = "layer_norm"
-    epsilon: Number | None = Field(default=None, gt=0)
+    epsilon: Number | None = Field(default=None, gt=0, description="added to the variance")
     scale: bool = Field(default=True, description="multiply by gamma")
     center: bool = Field(default=True, description="add beta")
 
@@ -96,7 +108,9 @@ class RMSNorm(_RowNorm):
 
     conventions = {"epsilon": (1e-6, "machine")}
     kind: Literal["rms_norm"] = "rms_norm"
-    epsilon: Literal["machine"] | Annotated[Number, Field(gt=0)] | None = None
+    epsilon: Literal["machine"] | Annotated[Number, Field(gt=0)] | None = Field(
+        default=None, description="added to the mean square; machine: the spacing of numbers at 1"
+    )
     scale: bool = Field(default=True, description="multiply by gamma")
 
     def parameters(self, input_shape: Shape) -> tuple[ParameterSpec, ...]:
@@ -111,8 +125,8 @@ class GroupNorm(LayerSpec):
 
     conventions = {"epsilon": (1e-3, 1e-5)}
     kind: Literal["group_norm"] = "group_norm"
-    groups: PositiveInt
-    epsilon: Number | None = Field(default=None, gt=0)
+    groups: PositiveInt = Field(description="runs of neighbouring channels")
+    epsilon: Number | None = Field(default=None, gt=0, description="added to the variance")
     scale: bool = Field(default=True, description="multiply by gamma")
     center: bool = Field(default=True, description="add beta")
 
@@ -134,8 +148,8 @@ class InstanceNorm(LayerSpec):
 
     conventions = {"epsilon": (1e-3, 1e-5), "affine": (True, False)}
     kind: Literal["instance_norm"] = "instance_norm"
-    epsilon: Number | None = Field(default=None, gt=0)
-    affine: bool | None = None
+    epsilon: Number | None = Field(default=None, gt=0, description="added to the variance")
+    affine: bool | None = Field(default=None, description="multiply by gamma and add beta")
 
     @property
     def subtracts_bias(self) -> bool:

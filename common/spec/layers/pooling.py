@@ -6,6 +6,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from parity.common.spec.base import PositiveInt
 from parity.common.spec.layers.base import LayerSpec, Shape
@@ -27,9 +28,13 @@ class Pool(Windowed):
     """
 
     sized = ("size", "strides")
-    size: Sizes = 2
-    strides: Sizes | None = None
-    ceil_mode: bool = False
+    size: Sizes = Field(
+        default=2, description="cells of the window along each axis; one number stands for all axes"
+    )
+    strides: Sizes | None = Field(
+        default=None, description="how far the window moves along each axis; null: by its size"
+    )
+    ceil_mode: bool = Field(default=False, description="keep a last window that reaches over the edge")
 
     def window(self) -> tuple[int, ...]:
         return per_axis(self.size, self.rank)
@@ -84,7 +89,7 @@ class _AveragePool(Pool):
     """Mean over windows, with or without the zeros of the padding (DIFFERENCES row 34)."""
 
     conventions = {"count_padding": (False, True)}
-    count_padding: bool | None = None
+    count_padding: bool | None = Field(default=None, description="count the zeros of the padding")
 
     def counts(self, input_shape: Shape) -> NDArray[np.float64]:
         """The cells that each window is divided by: shape (*output sides, 1).
@@ -143,7 +148,9 @@ class ZeroPad2D(LayerSpec):
     """An HWC image with zeros around it: ((top, bottom), (left, right)), or one number for all sides."""
 
     kind: Literal["zero_pad2d"] = "zero_pad2d"
-    padding: Explicit = 1
+    padding: Explicit = Field(
+        default=1, description="zeros around the image: one number, or ((top, bottom), (left, right))"
+    )
 
     def pads(self) -> Pairs:
         """((top, bottom), (left, right))."""
@@ -161,7 +168,7 @@ class Patchify(LayerSpec):
     """An HWC image into (tokens, size*size*C): patches in row-major order, each flattened as HWC."""
 
     kind: Literal["patchify"] = "patchify"
-    size: PositiveInt = 2
+    size: PositiveInt = Field(default=2, description="side of a patch, in pixels")
 
     def output_shape(self, input_shape: Shape) -> Shape:
         self.expect_rank(input_shape, 3, "an HWC image")

@@ -21,8 +21,10 @@ class Dropout(LayerSpec):
     """
 
     kind: Literal["dropout"] = "dropout"
-    rate: Number = Field(ge=0, lt=1)
-    whole: Literal["elements", "channels"] = "elements"
+    rate: Number = Field(ge=0, lt=1, description="probability that an element is dropped")
+    whole: Literal["elements", "channels"] = Field(
+        default="elements", description="what is dropped as one: single elements, or whole channels"
+    )
 
     def mask_shape(self, input_shape: Shape) -> Shape:
         """Shape of one sample's mask."""

@@ -39,18 +39,33 @@ class RecurrentBase(LayerSpec):
     """
 
     gates: ClassVar[int]
-    units: PositiveInt
-    return_sequences: bool = False
-    direction: Literal["forward", "backward", "both"] = "forward"
-    merge: Literal["concatenate", "sum"] = "concatenate"
-    masked: bool = False
-    padded_outputs: Literal["repeat", "zero", "repeat_one_way"] | None = None
-    use_bias: bool = True
-    input_dropout: Number = Field(default=0.0, ge=0, lt=1)
-    recurrent_dropout: Number = Field(default=0.0, ge=0, lt=1)
-    kernel_initializer: Initializer | None = None
-    recurrent_initializer: Initializer | None = None
-    bias_initializer: Initializer | None = None
+    units: PositiveInt = Field(description="features of the state")
+    return_sequences: bool = Field(
+        default=False, description="give the output of each token, not only the last"
+    )
+    direction: Literal["forward", "backward", "both"] = Field(
+        default="forward", description="forward, backward, or both"
+    )
+    merge: Literal["concatenate", "sum"] = Field(
+        default="concatenate", description="how the outputs of both directions become one"
+    )
+    masked: bool = Field(default=False, description="pass over tokens that are padding")
+    padded_outputs: Literal["repeat", "zero", "repeat_one_way"] | None = Field(
+        default=None,
+        description="what stands at padding: the output before it, zero, or repeat_one_way, as in Keras",
+    )
+    use_bias: bool = Field(default=True, description="add biases")
+    input_dropout: Number = Field(default=0.0, ge=0, lt=1, description="rate of dropout on the cell's input")
+    recurrent_dropout: Number = Field(
+        default=0.0, ge=0, lt=1, description="rate of dropout on the cell's state"
+    )
+    kernel_initializer: Initializer | None = Field(
+        default=None, description="initial values of the input's kernel"
+    )
+    recurrent_initializer: Initializer | None = Field(
+        default=None, description="initial values of the state's kernel"
+    )
+    bias_initializer: Initializer | None = Field(default=None, description="initial values of the biases")
 
     @property
     def two_biases(self) -> bool:
@@ -104,7 +119,9 @@ class LSTM(RecurrentBase):
     conventions = {**_COMMON, "biases": ("one", "two"), "bias_initializer": ("forget_ones", "uniform_fan_in")}
     gates = 4
     kind: Literal["lstm"] = "lstm"
-    biases: Literal["one", "two"] | None = None
+    biases: Literal["one", "two"] | None = Field(
+        default=None, description="one, as in Keras, or two that are added, as in PyTorch"
+    )
 
 
 class GRU(RecurrentBase):
@@ -118,7 +135,9 @@ class GRU(RecurrentBase):
     conventions = {**_COMMON, "reset": ("after", "after")}
     gates = 3
     kind: Literal["gru"] = "gru"
-    reset: Literal["after", "before"] | None = None
+    reset: Literal["after", "before"] | None = Field(
+        default=None, description="whether the reset gate is applied after the matrix product or before it"
+    )
 
     @property
     def two_biases(self) -> bool:
@@ -131,4 +150,6 @@ class SimpleRNN(RecurrentBase):
     conventions = {**_COMMON, "biases": ("one", "two")}
     gates = 1
     kind: Literal["simple_rnn"] = "simple_rnn"
-    biases: Literal["one", "two"] | None = None
+    biases: Literal["one", "two"] | None = Field(
+        default=None, description="one, as in Keras, or two that are added, as in PyTorch"
+    )

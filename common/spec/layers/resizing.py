@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from parity.common.spec.base import Number, PositiveInt
 from parity.common.spec.layers.base import LayerSpec, Shape
@@ -28,11 +28,22 @@ class _Resizing(LayerSpec):
         "cubic_coefficient": (-0.5, -0.75),
         "cubic_edge": ("renormalised", "repeated"),
     }
-    interpolation: Literal["nearest", "bilinear", "bicubic"] = "nearest"
-    align_corners: bool = False
-    nearest_from: Literal["center", "corner"] | None = None
-    cubic_coefficient: Number | None = None
-    cubic_edge: Literal["repeated", "renormalised"] | None = None
+    interpolation: Literal["nearest", "bilinear", "bicubic"] = Field(
+        default="nearest", description="how values between cells are made"
+    )
+    align_corners: bool = Field(
+        default=False, description="the first and last cells of input and output coincide"
+    )
+    nearest_from: Literal["center", "corner"] | None = Field(
+        default=None, description="with nearest: the point of an output cell that chooses the input cell"
+    )
+    cubic_coefficient: Number | None = Field(
+        default=None, description="with bicubic: coefficient of Keys's kernel"
+    )
+    cubic_edge: Literal["repeated", "renormalised"] | None = Field(
+        default=None,
+        description="with bicubic: cells beyond the edge are repeated, or left out and the weights renormalised",
+    )
 
     @model_validator(mode="after")
     def _corners_need_interpolation(self) -> _Resizing:
@@ -89,7 +100,9 @@ class UpSampling2D(_Resizing):
     """An HWC image `size` times as large, a number or one each for height and width."""
 
     kind: Literal["up_sampling2d"] = "up_sampling2d"
-    size: PositiveInt | tuple[PositiveInt, PositiveInt] = 2
+    size: PositiveInt | tuple[PositiveInt, PositiveInt] = Field(
+        default=2, description="factor, or (height, width) factors"
+    )
 
     def sides(self, input_shape: Shape) -> tuple[int, int]:
         factors = (self.size, self.size) if isinstance(self.size, int) else self.size
@@ -100,9 +113,11 @@ class Resize(_Resizing):
     """An HWC image of the given height and width."""
 
     kind: Literal["resize"] = "resize"
-    height: PositiveInt
-    width: PositiveInt
-    interpolation: Literal["nearest", "bilinear", "bicubic"] = "bilinear"
+    height: PositiveInt = Field(description="height that comes out")
+    width: PositiveInt = Field(description="width that comes out")
+    interpolation: Literal["nearest", "bilinear", "bicubic"] = Field(
+        default="bilinear", description="how values between cells are made"
+    )
 
     def sides(self, input_shape: Shape) -> tuple[int, int]:
         return (self.height, self.width)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from parity.common.spec.base import NonNegativeInt, PositiveInt
 from parity.common.spec.layers.base import LayerSpec, Shape
@@ -46,7 +46,10 @@ class Windowed(LayerSpec):
     rank: ClassVar[int] = 2
     # Fields with one number an axis.
     sized: ClassVar[tuple[str, ...]] = ()
-    padding: Padding = "valid"
+    padding: Padding = Field(
+        default="valid",
+        description="valid, same, or zeros around the input: one number, or (before, after) for each axis",
+    )
 
     @model_validator(mode="after")
     def _one_number_an_axis(self) -> Windowed:

@@ -13,9 +13,9 @@ from parity.common.spec.optimizers.base import COMMON, OptimizerBase
 class Moments(OptimizerBase):
     """The decays of the two moments, and epsilon."""
 
-    beta_1: Number = Field(default=0.9, ge=0, lt=1)
-    beta_2: Number = Field(default=0.999, ge=0, lt=1)
-    epsilon: Number | None = Field(default=None, gt=0)
+    beta_1: Number = Field(default=0.9, ge=0, lt=1, description="decay of the first moment")
+    beta_2: Number = Field(default=0.999, ge=0, lt=1, description="decay of the second moment")
+    epsilon: Number | None = Field(default=None, gt=0, description="added to the root of the second moment")
 
 
 _COMMON = {**COMMON, "epsilon": (1e-7, 1e-8)}
@@ -24,7 +24,7 @@ _COMMON = {**COMMON, "epsilon": (1e-7, 1e-8)}
 class AdamBase(Moments):
     """Adam's own fields. `epsilon_place` says whether bias correction touches epsilon (row 11)."""
 
-    learning_rate: Number = Field(gt=0)
+    learning_rate: Number = Field(gt=0, description="rate before the schedule")
     epsilon_place: Literal["outside", "inside"] | None = Field(
         default=None,
         description="outside: sqrt(v) + eps, corrected step size; inside: sqrt(v / (1-b2^t)) + eps",
@@ -51,7 +51,9 @@ class AdamW(AdamBase):
         "weight_decay_mode": ("decoupled", "decoupled"),
     }
     kind: Literal["adamw"] = "adamw"
-    weight_decay_mode: Literal["decoupled"] | None = None
+    weight_decay_mode: Literal["decoupled"] | None = Field(
+        default=None, description="decoupled: w -= lr*wd*w before the update"
+    )
 
 
 class Adamax(Moments):
@@ -63,7 +65,9 @@ class Adamax(Moments):
 
     conventions = {**_COMMON, "learning_rate": (1e-3, 2e-3), "epsilon_place": ("denominator", "norm")}
     kind: Literal["adamax"] = "adamax"
-    epsilon_place: Literal["denominator", "norm"] | None = None
+    epsilon_place: Literal["denominator", "norm"] | None = Field(
+        default=None, description="added to the denominator, or to |g| before the maximum is taken"
+    )
 
 
 class Nadam(Moments):
@@ -75,4 +79,4 @@ class Nadam(Moments):
 
     conventions = {**_COMMON, "learning_rate": (1e-3, 2e-3), "momentum_decay": (1.0, 4e-3)}
     kind: Literal["nadam"] = "nadam"
-    momentum_decay: Number | None = Field(default=None, ge=0)
+    momentum_decay: Number | None = Field(default=None, ge=0, description="d in the formula above")

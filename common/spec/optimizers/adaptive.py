@@ -28,12 +28,18 @@ class RMSprop(OptimizerBase):
         "momentum_form": ("velocity", "buffer"),
     }
     kind: Literal["rmsprop"] = "rmsprop"
-    rho: Number | None = Field(default=None, ge=0, lt=1)
-    epsilon: Number | None = Field(default=None, gt=0)
-    epsilon_place: EpsilonPlace | None = None
-    centered: bool = False
-    momentum: Number = Field(default=0.0, ge=0, lt=1)
-    momentum_form: Literal["velocity", "buffer"] | None = None
+    rho: Number | None = Field(default=None, ge=0, lt=1, description="decay of the mean square")
+    epsilon: Number | None = Field(default=None, gt=0, description="added to the mean square or to its root")
+    epsilon_place: EpsilonPlace | None = Field(
+        default=None, description="in_root: lr*g/sqrt(v + eps); after_root: lr*g/(sqrt(v) + eps)"
+    )
+    centered: bool = Field(
+        default=False, description="subtract the squared mean gradient from the mean square"
+    )
+    momentum: Number = Field(default=0.0, ge=0, lt=1, description="decay of the momentum")
+    momentum_form: Literal["velocity", "buffer"] | None = Field(
+        default=None, description="velocity: m = mu*m + lr*s, w -= m; buffer: b = mu*b + s, w -= lr*b"
+    )
 
 
 class Adagrad(OptimizerBase):
@@ -51,10 +57,18 @@ class Adagrad(OptimizerBase):
         "epsilon_place": ("in_root", "after_root"),
     }
     kind: Literal["adagrad"] = "adagrad"
-    initial_accumulator: Number | None = Field(default=None, ge=0)
-    epsilon: Number | None = Field(default=None, gt=0)
-    epsilon_place: EpsilonPlace | None = None
-    rate_decay: Number = Field(default=0.0, ge=0)
+    initial_accumulator: Number | None = Field(
+        default=None, ge=0, description="value that the sum of squares starts at"
+    )
+    epsilon: Number | None = Field(
+        default=None, gt=0, description="added to the sum of squares or to its root"
+    )
+    epsilon_place: EpsilonPlace | None = Field(
+        default=None, description="in_root: lr*g/sqrt(a + eps); after_root: lr*g/(sqrt(a) + eps)"
+    )
+    rate_decay: Number = Field(
+        default=0.0, ge=0, description="PyTorch's lr_decay: the rate of step s is lr / (1 + s * rate_decay)"
+    )
 
 
 class Adadelta(OptimizerBase):
@@ -62,5 +76,5 @@ class Adadelta(OptimizerBase):
 
     conventions = {**COMMON, "learning_rate": (1e-3, 1.0), "rho": (0.95, 0.9), "epsilon": (1e-7, 1e-6)}
     kind: Literal["adadelta"] = "adadelta"
-    rho: Number | None = Field(default=None, ge=0, lt=1)
-    epsilon: Number | None = Field(default=None, gt=0)
+    rho: Number | None = Field(default=None, ge=0, lt=1, description="decay of both mean squares")
+    epsilon: Number | None = Field(default=None, gt=0, description="added to both mean squares")

@@ -26,7 +26,7 @@ class WeightAverage(Spec):
     decays are .99 in Keras and .999 in PyTorch). Buffers are not averaged.
     """
 
-    decay: Number = Field(ge=0, lt=1)
+    decay: Number = Field(ge=0, lt=1, description="share of the average that a step keeps")
     overwrite_every: PositiveInt | None = Field(
         default=None, description="set the weights to their average after every N steps, as Keras can"
     )
@@ -52,7 +52,9 @@ class OptimizerBase(Spec):
     clip_epsilon: Number | None = Field(
         default=None, ge=0, description="g * min(1, clip / (norm + clip_epsilon))"
     )
-    weight_decay: Number | None = Field(default=None, ge=0)
+    weight_decay: Number | None = Field(
+        default=None, ge=0, description="factor wd; AdamW and Muon have defaults of their own"
+    )
     weight_decay_mode: DecayMode | None = Field(
         default=None, description="decoupled: w -= lr*wd*w before the update; coupled: g += wd*w"
     )
@@ -60,7 +62,7 @@ class OptimizerBase(Spec):
         default="all",
         description="which tensors decay: all, those of two or more axes, or all but these patterns",
     )
-    ema: WeightAverage | None = None
+    ema: WeightAverage | None = Field(default=None, description="keep a moving average of the weights")
 
     @model_validator(mode="after")
     def _one_clipping(self) -> OptimizerBase:

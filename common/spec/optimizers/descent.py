@@ -15,9 +15,9 @@ class SGD(OptimizerBase):
 
     conventions = {**COMMON, "momentum_form": ("velocity", "buffer")}
     kind: Literal["sgd"] = "sgd"
-    learning_rate: Number = Field(gt=0)
-    momentum: Number = Field(default=0.0, ge=0, lt=1)
-    nesterov: bool = False
+    learning_rate: Number = Field(gt=0, description="rate before the schedule")
+    momentum: Number = Field(default=0.0, ge=0, lt=1, description="mu in the formulas of momentum_form")
+    nesterov: bool = Field(default=False, description="take the gradient's step after the momentum's")
     momentum_form: Literal["velocity", "buffer"] | None = Field(
         default=None, description="velocity: v = mu*v - lr*g, w += v; buffer: b = mu*b + g, w -= lr*b"
     )
@@ -37,5 +37,5 @@ class Lion(OptimizerBase):
 
     conventions = {**COMMON, "learning_rate": (1e-3, 1e-3), "weight_decay_mode": ("decoupled", "decoupled")}
     kind: Literal["lion"] = "lion"
-    beta_1: Number = Field(default=0.9, gt=0, lt=1)
-    beta_2: Number = Field(default=0.99, ge=0, lt=1)
+    beta_1: Number = Field(default=0.9, gt=0, lt=1, description="share of the momentum in the update")
+    beta_2: Number = Field(default=0.99, ge=0, lt=1, description="decay of the momentum")

@@ -40,13 +40,24 @@ class Adafactor(OptimizerBase):
     }
     elementwise: ClassVar[bool] = False
     kind: Literal["adafactor"] = "adafactor"
-    beta_2_decay: Number = Field(default=-0.8, le=0)
-    epsilon_1: Number | None = Field(default=None, gt=0)
-    epsilon_2: Number = Field(default=1e-3, ge=0)
-    epsilon_form: Literal["add", "clamp"] | None = None
-    clip_threshold: Number = Field(default=1.0, gt=0)
-    factored_axes: Literal["last", "first"] | None = None
-    scaled_by: Literal["decayed", "before_decay"] | None = None
+    beta_2_decay: Number = Field(
+        default=-0.8, le=0, description="exponent of the second moment's decay, 1 - t^beta_2_decay"
+    )
+    epsilon_1: Number | None = Field(
+        default=None, gt=0, description="keeps the second moment above zero; null: the machine epsilon"
+    )
+    epsilon_2: Number = Field(default=1e-3, ge=0, description="smallest factor of the learning rate")
+    epsilon_form: Literal["add", "clamp"] | None = Field(
+        default=None, description="add: epsilon_1 is added to g^2; clamp: the means are kept above it"
+    )
+    clip_threshold: Number = Field(default=1.0, gt=0, description="largest root mean square of an update")
+    factored_axes: Literal["last", "first"] | None = Field(
+        default=None, description="axes that are averaged: the last two, or the first two"
+    )
+    scaled_by: Literal["decayed", "before_decay"] | None = Field(
+        default=None,
+        description="the weights whose root mean square scales the step: after the decay, or before it",
+    )
 
     def axes(self, shape: tuple[int, ...]) -> tuple[int, int] | None:
         """The (row, column) axes of a factored tensor; None for scalars and vectors."""
@@ -85,25 +96,45 @@ class Muon(OptimizerBase):
     }
     elementwise: ClassVar[bool] = False
     kind: Literal["muon"] = "muon"
-    weight_decay_mode: Literal["decoupled"] | None = None
-    momentum: Number = Field(default=0.95, ge=0, lt=1)
-    nesterov: bool = True
-    momentum_form: Literal["sum", "mean"] | None = None
-    newton_schulz_steps: PositiveInt = 5
-    newton_schulz: tuple[Number, Number, Number] = (3.4445, -4.775, 2.0315)
-    norm_epsilon: Number = Field(default=1e-7, gt=0)
-    norm_form: Literal["add", "clamp"] | None = None
-    scaling: Literal["rms", "aspect", "none"] | None = None
-    rms_rate: Number = Field(default=0.2, gt=0)
+    weight_decay_mode: Literal["decoupled"] | None = Field(
+        default=None, description="decoupled: w -= lr*wd*w before the update"
+    )
+    momentum: Number = Field(default=0.95, ge=0, lt=1, description="decay of the momentum")
+    nesterov: bool = Field(default=True, description="take the gradient's step after the momentum's")
+    momentum_form: Literal["sum", "mean"] | None = Field(
+        default=None, description="sum: m = mu*m + g; mean: m = mu*m + (1-mu)*g"
+    )
+    newton_schulz_steps: PositiveInt = Field(default=5, description="how often the iteration is repeated")
+    newton_schulz: tuple[Number, Number, Number] = Field(
+        default=(3.4445, -4.775, 2.0315), description="coefficients a, b, c of the iteration"
+    )
+    norm_epsilon: Number = Field(default=1e-7, gt=0, description="keeps the norm above zero")
+    norm_form: Literal["add", "clamp"] | None = Field(
+        default=None, description="add: norm + epsilon; clamp: max(norm, epsilon)"
+    )
+    scaling: Literal["rms", "aspect", "none"] | None = Field(
+        default=None, description="what the orthogonal update is multiplied by"
+    )
+    rms_rate: Number = Field(default=0.2, gt=0, description="factor of scaling 'rms'")
     exclude: tuple[str, ...] | None = Field(
         default=None, description="patterns of names that take the fallback"
     )
     fallback_rate_ratio: Number = Field(default=1.0, gt=0, description="of the learning rate")
-    fallback_beta_1: Number = Field(default=0.9, ge=0, lt=1)
-    fallback_beta_2: Number = Field(default=0.999, ge=0, lt=1)
-    fallback_epsilon: Number | None = Field(default=None, gt=0)
-    fallback_epsilon_place: Literal["outside", "inside"] | None = None
-    fallback_weight_decay: Number | None = Field(default=None, ge=0)
+    fallback_beta_1: Number = Field(
+        default=0.9, ge=0, lt=1, description="AdamW's beta_1 for all other tensors"
+    )
+    fallback_beta_2: Number = Field(
+        default=0.999, ge=0, lt=1, description="AdamW's beta_2 for all other tensors"
+    )
+    fallback_epsilon: Number | None = Field(
+        default=None, gt=0, description="AdamW's epsilon for all other tensors"
+    )
+    fallback_epsilon_place: Literal["outside", "inside"] | None = Field(
+        default=None, description="AdamW's epsilon_place for all other tensors"
+    )
+    fallback_weight_decay: Number | None = Field(
+        default=None, ge=0, description="AdamW's weight_decay for all other tensors"
+    )
 
     @property
     def fallback(self) -> AdamW:
@@ -140,4 +171,7 @@ class Lamb(Moments):
     conventions = {**_WHOLE, "learning_rate": (1e-3, 1e-3), "epsilon": (1e-7, 1e-7)}
     elementwise: ClassVar[bool] = False
     kind: Literal["lamb"] = "lamb"
-    weight_decay_mode: Literal["decoupled", "coupled", "update"] | None = None  # type: ignore[assignment]
+    weight_decay_mode: Literal["decoupled", "coupled", "update"] | None = Field(
+        default=None,
+        description="decoupled or coupled, as above; update: added to the update before the norms are taken",
+    )  # type: ignore[assignment]
