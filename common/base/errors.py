@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
-from importlib import metadata
 
 # What pyproject.toml calls the toolkit.
 DISTRIBUTION = "tf-torch-parity"
@@ -58,12 +58,27 @@ def check_printable(names: Iterable[str], where: object, kind: type[ParityError]
             )
 
 
+def did_you_mean(given: object, known: Iterable[str]) -> str:
+    """Return "; did you mean 'x'?" with the known name most like a given one; '' where none is like it."""
+    import difflib  # slow, and seldom needed
+
+    names = {_squeezed(name): name for name in known}
+    near = difflib.get_close_matches(_squeezed(str(given)[:80]), names, 1)
+    return f"; did you mean {names[near[0]]!r}?" if near else ""
+
+
+def _squeezed(name: str) -> str:
+    return re.sub(r"[\W_]", "", name.lower())
+
+
 def how_to_install(extra: str) -> str:
     """The command that adds an extra to the toolkit, to end a message with.
 
     By its name only where it is installed: pip then adds the extra to what is there. Otherwise pip would download
     whatever a registry has under this name.
     """
+    from importlib import metadata  # slow, and seldom needed
+
     try:
         metadata.version(DISTRIBUTION)
     except metadata.PackageNotFoundError:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from rich.markup import escape
@@ -13,7 +12,7 @@ from parity.common.base.errors import RunError, SpecError
 from parity.common.base.scratch import scratch_folder
 from parity.common.base.terminal import Terminal, styled
 from parity.common.base.units import parse_sizes, show_size
-from parity.common.commands import add_command, check_positive, write_json
+from parity.common.commands import add_command, check_positive, print_result
 from parity.common.planning.collectives.bench import DTYPES, Plan
 from parity.common.planning.collectives.operations import OPERATIONS
 from parity.common.planning.collectives.run import Row, collect
@@ -27,9 +26,12 @@ _AS_GIVEN = ("ranks", "dtype", "device", "repeats", "timeout_seconds")
 
 def add(commands: Any) -> None:
     """Register the subcommand."""
-    text = "check collective operations against NumPy, and time them over sizes"
-    epilog = "Exit codes: 0 all results right, 1 a result was wrong, 2 usage or run error."
-    command = add_command(commands, "collectives", run, text, epilog)
+    notes = "Exit codes: 0 all results right, 1 a result was wrong, 2 usage or run error."
+    examples = (
+        "collectives --ranks 2",
+        "collectives --framework torch --ranks 4 --sizes 1KiB:64MiB:x8 --json rows.json",
+    )
+    command = add_command(commands, "collectives", run, notes, examples, result="the rows")
     flag = command.add_argument
     flag("--framework", choices=["torch", "tensorflow", "both"], default="both")
     flag("--ranks", type=int, default=2, help="torch: processes; TensorFlow: devices [2]")
@@ -40,7 +42,6 @@ def add(commands: Any) -> None:
     flag("--operations", help=f"some of {','.join(OPERATIONS)} [all]")
     flag("--repeats", type=int, default=20, help="timed runs of each case [20]")
     flag("--timeout-seconds", type=int, default=60, help="an operation's longest wait [60]")
-    flag("--json", type=Path, metavar="FILE", help="also write the rows as JSON")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -58,8 +59,7 @@ def run(options: argparse.Namespace) -> int:
             except RunError as error:
                 # The log that it names goes with the folder.
                 raise RunError(f"{framework}: {str(error).partition(' (log:')[0]}") from None
-    if options.json is not None:
-        write_json(options.json, _facts(plan, rows))
+    print_result(options, _facts(plan, rows))
     show(rows, plan, table_console())
     return int(any(row.wrong for row in rows))
 

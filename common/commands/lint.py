@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,9 +13,8 @@ from typing import Any
 from rich.table import Table
 
 from parity.common.base.errors import ExternalModelError
-from parity.common.base.plain import print_document
 from parity.common.base.terminal import Terminal
-from parity.common.commands import add_command, add_model_flags
+from parity.common.commands import add_command, add_model_flags, print_result
 from parity.common.commands.inputs import add_input_flags, doubled, inputs_of
 from parity.common.external.lint.lint import MAPPED_AWAY, Audit, Difference, Unread, audit
 from parity.common.external.lint.settings import ROWS, said
@@ -45,9 +43,13 @@ def add(commands: Any) -> None:
         commands,
         "lint",
         run,
-        "compare the settings of a Keras model and its PyTorch port, without training",
         "Exit codes: 0 no difference but of layout or initial values, 1 differences, 2 usage error or a model that cannot be built."
         " Rows are those of DIFFERENCES: what frameworks are known to do differently.",
+        (
+            "lint --keras my_pkg.models:build --torch my_pkg.port:Net --input-shape 32,32,3",
+            "lint --keras my_pkg.models:build --torch my_pkg.port:Net --data my.npz --json",
+        ),
+        result="every value of every layer",
     )
     flag, model = command.add_argument, "MODULE:ATTRIBUTE"
     add_model_flags(command)
@@ -55,7 +57,6 @@ def add(commands: Any) -> None:
     flag("--torch-optimizer", metavar=model, help="likewise; called with the model's parameters")
     add_input_flags(command, required=False)
     flag("--mapping", type=Path, help="a mapping.yaml that says which layers correspond")
-    flag("--json", action="store_true", help="print JSON, every value and every layer")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -79,12 +80,8 @@ def run(options: argparse.Namespace) -> int:
     found = audit(keras, torch, None if mapping is None else paired_layers(keras, torch, mapping))
     if inputs is not None and any(one.changes == "forward" for one in found.differences):
         found = _tried(found, (keras, torch), targets, inputs, options.mapping)
-    if options.json:
-        print_document(
-            json.dumps({**found.to_dict(), "keras": keras.target, "torch": torch.target}, indent=1) + "\n"
-        )
-    else:
-        _show(found, keras, torch, inputs is not None)
+    print_result(options, {**found.to_dict(), "keras": keras.target, "torch": torch.target})
+    _show(found, keras, torch, inputs is not None)
     return 1 if found.differ else 0
 
 

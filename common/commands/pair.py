@@ -9,12 +9,21 @@ from typing import Any
 from parity.common.base.errors import SpecError
 from parity.common.base.plain import print_line
 from parity.common.base.terminal import Terminal
-from parity.common.commands import add_command, add_model_flags, check_positive
+from parity.common.commands import (
+    VERDICTS,
+    add_command,
+    add_model_flags,
+    check_least,
+    check_positive,
+    print_result,
+)
 from parity.common.execution.worker import require
 from parity.common.external.pairs.objectives import named_outputs, parsed_losses, steps_of
 from parity.common.external.pairs.pair import ASKED, Outcome, PairOptions, compare_pair
 from parity.common.external.pairs.request import PairRequest, SampleFile, parsed_optimizer
 from parity.common.parity.compare import EXIT_CODES
+from parity.common.report.diagnosis import to_json as diagnosis_to_json
+from parity.common.report.files import to_json
 from parity.common.report.html.diagnosis import Subject, write_diagnosis
 from parity.common.report.terminal import conclude
 from parity.common.report.terminal_diagnosis import print_diagnosis
@@ -31,8 +40,13 @@ def add(commands: Any) -> None:
         commands,
         "pair",
         run,
-        "compare a Keras model with its PyTorch port: weights copied, trained alike, differences named",
-        "Exit codes: 0 parity, 1 divergent, 2 usage or run error, 3 inconclusive.",
+        VERDICTS,
+        (
+            "pair --keras my_pkg.models:build --torch my_pkg.port:Net --data my.npz --loss mse --optimizer"
+            " adam,learning_rate=1e-3",
+            "pair --keras my_pkg.models:build --torch my_pkg.port:Net --data pictures --image-size 32,32 --divide-by 255",
+        ),
+        result="report and diagnosis",
     )
     add_model_flags(command)
     flag = command.add_argument
@@ -116,14 +130,17 @@ def run(options: argparse.Namespace) -> int:
     more = (options.device, options.mapping, options.timing_rounds, options.overwrite)
     way = PairOptions(placements, options.replicas, *more)
     outcome = compare_pair(asked, way, options.out, Terminal(stderr=True))
-    return _concluded(outcome, options.out)
+    return _concluded(outcome, options)
 
 
-def _concluded(outcome: Outcome, folder: Path) -> int:
+def _concluded(outcome: Outcome, options: argparse.Namespace) -> int:
     """Write and print what came of it; gives the exit code."""
-    console = Terminal()
-    code = 0 if outcome.result is None else conclude(outcome.result, folder)
-    found = outcome.diagnosis
+    console, folder, found = Terminal(), options.out, outcome.diagnosis
+    report = None if outcome.result is None else to_json(outcome.result)
+    print_result(
+        options, {"report": report, "diagnosis": None if found is None else diagnosis_to_json(found)}
+    )
+    code = 0 if outcome.result is None else conclude(outcome.result, folder, options.verbose)
     if found is not None:
         if outcome.result is not None:
             print_line()
@@ -132,22 +149,30 @@ def _concluded(outcome: Outcome, folder: Path) -> int:
         print_diagnosis(found, console, write_diagnosis(found, subject, folder / "diagnosis"))
         code = code or EXIT_CODES[found.verdict]
     console.tell(f"results: {folder}")
+    if code == EXIT_CODES["divergent"]:
+        console.tell("next: mend the first difference above, then run this again with --overwrite")
+    elif code:
+        console.tell(
+            "next: run this again with more --steps, and with --precision float64 where it is float32"
+        )
     return code
 
 
 def _asked(options: argparse.Namespace) -> PairRequest:
     check_positive(options, "steps", "global_batch", "replicas")
-    if options.timing_rounds < 0 or not options.divide_by > 0:
-        raise SpecError("--timing-rounds must be at least 0 and --divide-by above 0")
+    check_least(options, 0, "timing_rounds")
+    if not options.divide_by > 0:
+        raise SpecError(f"--divide-by must be above 0, received {options.divide_by:g}")
     own = options.keras_optimizer, options.torch_optimizer
     if (own[0] is None) != (own[1] is None):
-        raise SpecError("--keras-optimizer and --torch-optimizer are given together or not at all")
+        given, lacking = ("keras", "torch") if own[1] is None else ("torch", "keras")
+        raise SpecError(f"--{given}-optimizer is given alone; give --{lacking}-optimizer, too")
     if own[0] is not None and options.optimizer is not None:
-        raise SpecError("give either --optimizer or --keras-optimizer and --torch-optimizer")
+        raise SpecError("--optimizer would be used on both sides, and each has its own already; leave it out")
     inputs, targets = (tuple(filter(None, text.split(","))) for text in (options.inputs, options.targets))
     own_losses = options.loss, options.keras_loss, options.torch_loss
     if options.torch_step is not None and any(own_losses):
-        raise SpecError("--torch-step gives the loss; give no --loss, --keras-loss or --torch-loss beside it")
+        raise SpecError("--torch-step gives the loss; give no other beside it")
     loss = (
         parsed_losses(*own_losses)
         if options.torch_step is None

@@ -9,7 +9,7 @@ from typing import Any
 
 from parity.common.base.errors import SpecError
 from parity.common.base.terminal import Terminal
-from parity.common.commands import add_command, add_spec_flags, check_positive, parse_counts
+from parity.common.commands import add_command, add_spec_flags, check_positive, parse_counts, print_result
 from parity.common.execution.training_cli import choose_spec
 from parity.common.record import claim_folder
 from parity.common.report.files import write_both
@@ -38,9 +38,12 @@ from parity.common.study.session import begin_study, room_for, run_study, train_
 _SEEDS = 20
 _EPILOG = (
     "Exit codes: 0 equivalent, 1 different, 2 usage or run error, 3 undecided. The same command goes on where it was stopped;"
-    " --out with more --seeds adds seeds. Examples: parity study --recipe digits_cnn --set precision=float32 --placement"
-    " torch:ddp:2,stock=mixed_bfloat16 --placement tf:mirrored:2,stock=mixed_bfloat16 --margin score=0.005 |"
-    " parity study --records runs/keras_seeds --records runs/torch_seeds --margin 2%"
+    " --out with more --seeds adds seeds."
+)
+_EXAMPLES = (
+    "study digits_cnn --set precision=float32 --placement torch:ddp:2,stock=mixed_bfloat16 --placement"
+    " tf:mirrored:2,stock=mixed_bfloat16 --margin score=0.005",
+    "study --records runs/keras_seeds --records runs/torch_seeds --margin 2%",
 )
 
 
@@ -50,8 +53,9 @@ def add(commands: Any) -> None:
         commands,
         "study",
         run,
-        "show whether trainings that cannot be equal are equivalent: over seeds, against a margin",
         _EPILOG,
+        _EXAMPLES,
+        result="the report",
     )
     add_flags(command)
     flag = command.add_argument
@@ -118,6 +122,8 @@ def run(options: argparse.Namespace) -> int:
         raise SpecError(f"--pilot must be at least {FEWEST_SEEDS}, received {options.pilot}")
     if options.parallel is not None:
         check_positive(options, "parallel")
+    if options.json is not None and (options.plan or options.element is not None):
+        raise SpecError("--json is for a study's verdict, which --plan and --element do not give")
     console = Terminal(stderr=True)
     question, folder = _begun(options)
     if question.spec is not None and not options.report:
@@ -128,17 +134,19 @@ def run(options: argparse.Namespace) -> int:
             train_seeds(question, folder, options.pilot, console, parallel)
             print_plan(question, collect(question, folder), parallel, table_console())
             return 0
-        return _conclude(run_study(question, folder, console, parallel), folder)
-    return report(question, folder)
+        return _conclude(run_study(question, folder, console, parallel), folder, options)
+    return report(question, folder, options)
 
 
-def report(question: StudySpec, folder: Path) -> int:
+def report(question: StudySpec, folder: Path, options: argparse.Namespace) -> int:
     """Analyse what a study has of its seeds, write its reports and say what was found; returns the exit code."""
-    return _conclude(judge_study(question, collect(question, folder)), folder)
+    return _conclude(judge_study(question, collect(question, folder)), folder, options)
 
 
-def _conclude(result: StudyResult, folder: Path) -> int:
-    shown = write_both(folder / "report", study_to_json(result), lambda page: write_study_html(result, page))
+def _conclude(result: StudyResult, folder: Path, options: argparse.Namespace) -> int:
+    data = study_to_json(result)
+    print_result(options, data)
+    shown = write_both(folder / "report", data, lambda page: write_study_html(result, page))
     print_study(result, table_console(), shown)
     return result.exit_code
 

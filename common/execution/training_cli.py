@@ -17,6 +17,7 @@ from absl import app, flags
 from pydantic.fields import FieldInfo
 
 from parity.common import recipes
+from parity.common.base.command_line import check_flagfile, spelled
 from parity.common.base.ending import exit_code_of
 from parity.common.base.errors import MissingPackageError, ParityError, RunError, SpecError
 from parity.common.base.package import MODULES
@@ -26,7 +27,7 @@ from parity.common.base.stop import interrupting, listen
 from parity.common.checkpoint.files import checkpoints_of, step_of
 from parity.common.execution import progress, resume, supervise
 from parity.common.execution.checks import check_run, effective_batch
-from parity.common.execution.flags import check_flagfile, choices_of, config_of, fields, spelled, type_of
+from parity.common.execution.flags import choices_of, config_of, fields, type_of
 from parity.common.execution.process_context import process_context, starts_ranks
 from parity.common.execution.processes.liveness import OUTER, report_stacks, silence_limit
 from parity.common.execution.worker import require
