@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 # What pyproject.toml calls the toolkit.
 DISTRIBUTION = "tf-torch-parity"
@@ -58,12 +58,21 @@ def check_printable(names: Iterable[str], where: object, kind: type[ParityError]
             )
 
 
-def did_you_mean(given: object, known: Iterable[str]) -> str:
-    """Return "; did you mean 'x'?" with the known name most like a given one; '' where none is like it."""
+def did_you_mean(given: object, known: Iterable[str], called: Mapping[str, str] = {}) -> str:
+    """Return "; did you mean 'x'?" with the known name most like a given one; '' where none is like it.
+
+    Args:
+        given: what was typed, as optim.Adam, too.
+        known: what there is.
+        called: other names of what there is, such as those of the frameworks: name -> ours.
+    """
     import difflib  # slow, and seldom needed
 
-    names = {_squeezed(name): name for name in known}
-    near = difflib.get_close_matches(_squeezed(str(given)[:80]), names, 1)
+    ours = list(known)
+    names = {_squeezed(other): name for other, name in called.items() if name in ours}
+    names |= {_squeezed(name): name for name in ours}
+    word = _squeezed(str(given)[:80].rpartition(".")[2])
+    near = difflib.get_close_matches(word, names, 1) or [name for name in names if len(word) > 2 and word in name]
     return f"; did you mean {names[near[0]]!r}?" if near else ""
 
 

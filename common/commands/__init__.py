@@ -100,7 +100,7 @@ def add_command(
         epilog=_epilog(notes, examples),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    command.set_defaults(command=function, examples=tuple(examples))
+    command.set_defaults(command=function, parser=command, examples=tuple(examples))
     group = command.add_argument_group("output")
     command.set_defaults(json=None)
     as_json = f"print {result} as JSON, and nothing else; --json=FILE: write it there besides"

@@ -8,9 +8,10 @@ from dataclasses import replace
 from typing import Any, get_args
 
 from rich.markup import escape
+from rich.text import Text
 
 from parity.common.base.errors import SpecError
-from parity.common.base.terminal import Terminal
+from parity.common.base.terminal import Terminal, styled
 from parity.common.base.units import parse_size, show_size
 from parity.common.commands import add_command, add_spec_flags, check_positive, print_result
 from parity.common.execution.training_cli import choose_spec
@@ -141,7 +142,7 @@ def _told(advice: Advice, everything: bool) -> list[Choice]:
     return told
 
 
-def _cells(choice: Choice, question: Question) -> list[str]:
+def _cells(choice: Choice, question: Question) -> list[str | Text]:
     found = choice.estimate
     assert found is not None
     parts = (found.parameters, found.gradients, found.slots, found.activations, found.temporary, found.total)
@@ -151,7 +152,7 @@ def _cells(choice: Choice, question: Question) -> list[str]:
     name = recommend.placement_text(placement).partition(":")[2]
     # Samples of a micro-batch, and micro-batches of a step.
     samples = f"{largest_micro_batch(question.spec, placement)} x {placement.accumulation[0][1]}"
-    return [name, samples, *map(show_size, parts), mark + host]
+    return [name, samples, *map(show_size, parts), styled(mark + host)]
 
 
 def _facts(advice: Advice, command: str | None) -> dict[str, Any]:

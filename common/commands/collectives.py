@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.markup import escape
 
-from parity.common.base.errors import RunError, SpecError
+from parity.common.base.errors import RunError, SpecError, did_you_mean
 from parity.common.base.scratch import scratch_folder
 from parity.common.base.terminal import Terminal, styled
 from parity.common.base.units import parse_sizes, show_size
@@ -76,7 +76,8 @@ def plan_of(options: argparse.Namespace) -> Plan:
     chosen = tuple(OPERATIONS) if options.operations is None else tuple(options.operations.split(","))
     for operation in chosen:
         if operation not in OPERATIONS:
-            raise SpecError(f"--operations: unknown {operation!r}; known: {', '.join(OPERATIONS)}")
+            near = did_you_mean(operation, OPERATIONS)
+            raise SpecError(f"--operations: unknown {operation!r}; known: {', '.join(OPERATIONS)}{near}")
     given = {name: getattr(options, name) for name in _AS_GIVEN}
     return Plan(sizes=sizes, operations=chosen, **given)
 

@@ -161,7 +161,9 @@ def diagnosis_of(
     told = Terminal(stderr=True)
     if reference.spec.model.imported is not None:
         if contexts != (None, None) or kept is not None:
-            raise SpecError("--context-a, --context-b and --keep are for runs whose steps can be replayed")
+            raise SpecError(
+                "contexts and --keep are for runs whose steps can be replayed, and these are of your own models"
+            )
         return diagnose_records(reference, candidate, told)
     with scratch_folder("diagnose-") as scratch:
         folder = scratch if kept is None else kept

@@ -73,8 +73,8 @@ class Parser(argparse_flags.ArgumentParser):
         for word in left:
             # argparse takes an optional word only before the first flag.
             if not hasattr(found, "recipe") or word.startswith("-"):
-                self.error(f"unexpected argument {word[:200]!r}")
-            take_recipe(self, found, word)
+                getattr(found, "parser", self).error(f"unexpected argument {word[:200]!r}")
+            take_recipe(found.parser, found, word)
         return found
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
@@ -91,11 +91,12 @@ class Parser(argparse_flags.ArgumentParser):
         whose = _owners(flag)
         if whose:
             self.error(f"{flag} belongs to {' and '.join(whose)}")
-        if flag[2:].replace("-", "_") in _fields_of_placements():
-            name = flag[2:].replace("-", "_")
-            self.error(
-                f"{flag} is a field of a placement: --placement FRAMEWORK:STRATEGY:REPLICAS,{name}=VALUE"
-            )
+        name = flag[2:].replace("-", "_")
+        if name in _fields_of_placements():
+            if "--placement" not in known:
+                self.error(f"{flag} belongs to python -m parity.tf_impl and parity.torch_impl")
+            more = "" if name in ("framework", "strategy") else f",{name}=VALUE"
+            self.error(f"{flag} is part of a placement: --placement FRAMEWORK:STRATEGY:REPLICAS{more}")
         shown = [name for name in known if self._option_string_actions[name].help != argparse.SUPPRESS]
         self.error(f"unknown flag {flag}{did_you_mean(flag, shown)}")
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from parity.common.base.errors import SpecError
+from parity.common.base.errors import SpecError, did_you_mean
 from parity.common.base.terminal import Terminal
 from parity.common.commands import add_command, add_spec_flags, check_positive, parse_counts, print_result
 from parity.common.execution.training_cli import choose_spec
@@ -252,7 +252,8 @@ def _figures(names: Sequence[str], margins: Sequence[str]) -> list[dict[str, Any
     """The figures with their margins; one without a name is that of all others."""
     unknown = [name for name in names if name not in METRICS]
     if unknown:
-        raise SpecError(f"--metric {unknown[0]}: expected one of {', '.join(METRICS)}")
+        near = did_you_mean(unknown[0], METRICS)
+        raise SpecError(f"--metric {unknown[0]}: expected one of {', '.join(METRICS)}{near}")
     default, own = DEFAULT_MARGIN, {}
     for text in margins:
         name, equals, size = text.rpartition("=")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from parity.common.base.errors import RecordError
+from parity.common.base.errors import RecordError, did_you_mean
 from parity.common.base.files import numbered_folders
 from parity.common.parity.budget import budget_of
 from parity.common.parity.comparable import check_comparable
@@ -75,7 +75,16 @@ def read_session(folder: Path) -> Result:
     """
     records = [read_record(path) for path in numbered_folders(folder / "runs")]
     if not records:
-        raise RecordError(f"{folder}: holds no runs/; give the folder that 'parity run' wrote")
+        if not folder.exists():
+            beside = [path.name for path in folder.parent.glob("*")]
+            raise RecordError(f"{folder}: there is no such folder{did_you_mean(folder.name, beside)}")
+        alone = (folder / "header.json").is_file()
+        why = (
+            "the record of one run, which 'parity compare' compares with others"
+            if alone
+            else "holds no runs/"
+        )
+        raise RecordError(f"{folder}: {why}; give the folder that 'parity run' wrote")
     floors = [read_record(path) for path in numbered_folders(folder / "floor")]
     rounds = [
         [read_record(path) for path in numbered_folders(r)] for r in numbered_folders(folder / "timing")
