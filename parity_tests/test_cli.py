@@ -53,20 +53,20 @@ def process(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--recipe", "resnet"], ("'resnet'", "digits_mlp")),
+        (["--recipe", "resnet"], ("'resnet'", "did you mean 'resnet")),
         (["--recipe", "digits_mlp", "--set", "epochs=3"], ("epochs", "unknown key")),
         (["--recipe", "digits_mlp", "--set", "global_batch_size=0"], ("global_batch_size", "0")),
         (["--recipe", "digits_mlp", "--set", "steps"], ("path.to.field=value",)),
         (["--spec", "absent.yaml"], ("absent.yaml", "cannot be read")),
         (["--spec", "."], ("cannot be read",)),
-        (["--recipe", "digits_mlp", "--spec", "x.yaml"], ("either", "--recipe", "--spec")),
-        ([], ("either", "--recipe", "--spec")),
+        (["--recipe", "digits_mlp", "--spec", "x.yaml"], ("'digits_mlp'", "'x.yaml'", "leave one out")),
+        ([], ("nothing to train", "begin with the recipe digits_mlp", "--spec")),
     ],
 )
 def test_a_bad_spec_is_one_line(
     parity: Cli, command: str, arguments: list[str], words: tuple[str, ...]
 ) -> None:
-    if command == "show":
+    if command == "show":  # by position
         arguments = [a for a in arguments if a != "--recipe"]
     error = parity.refused(command, *arguments)
     assert all(word in error for word in words), error
@@ -261,8 +261,9 @@ def test_report_judges_a_session_again(parity: Cli) -> None:
     code, out, _ = parity("report", "session")
     assert code == 0 and "reference torch single x1" in out and "torch ddp x2" in out
     assert (parity.folder / "session" / "report.json").is_file()
-    for name in ("absent", "session/runs"):
-        assert "holds no runs/" in parity.refused("report", name)
+    assert "there is no such folder; did you mean 'session'?" in parity.refused("report", "sesion")
+    assert "holds no runs/" in parity.refused("report", "session/runs")
+    assert "the record of one run" in parity.refused("report", "session/runs/00_x")
 
 
 def test_plan_prints_the_split(parity: Cli) -> None:
@@ -374,8 +375,8 @@ class Block:
         if name.partition(".")[0] in {"tensorflow", "torch", "keras"}:
             raise ImportError(f"{name} is blocked")
 sys.meta_path.insert(0, Block())
-from parity.common.commands import cli
-cli.main()
+from parity.common.commands import main
+main.main()
 """
 
 
@@ -392,7 +393,7 @@ def test_plan_and_compare_need_no_framework(tmp_path: Path) -> None:
 @pytest.mark.parametrize("package", ["tensorflow", "torch", "keras"])
 def test_the_block_blocks(package: str) -> None:
     done = process(
-        code=BLOCKED.replace("from parity.common.commands import cli\ncli.main()", f"import {package}")
+        code=BLOCKED.replace("from parity.common.commands import main\nmain.main()", f"import {package}")
     )
     assert done.returncode == 1 and f"{package} is blocked" in done.stderr
 

@@ -18,13 +18,12 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from parity.common.base.errors import ExternalModelError
-from parity.common.commands import cli as command
 from parity.common.execution.processes.channel import Channel
 from parity.common.external import checkpoints as carried
 from parity.common.external.checkpoints import CheckpointContents, End, convert_checkpoint, translated
 from parity.common.spec.external.mapping import Mapping, Pair, Reasons, write_mapping
 from parity_tests.helpers import ROOT
-from parity_tests.helpers.commands import Cli
+from parity_tests.helpers.commands import PARSER, Cli
 from parity_tests.peers import Arrays, Peer
 
 KERAS, TORCH = "parity_tests.external_models.carry_keras", "parity_tests.external_models.carry_torch"
@@ -464,7 +463,7 @@ def test_the_two_exports_name_each_other(capsys: pytest.CaptureFixture[str]) -> 
         (["checkpoint", "export"], "`parity export`"),
     ):
         with pytest.raises(SystemExit):
-            command._parser().parse_args([*words, "--help"])
+            PARSER.parse_args([*words, "--help"])
         assert other in " ".join(capsys.readouterr().out.split())
 
 

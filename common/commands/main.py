@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, redirect_stdout
@@ -88,10 +89,12 @@ class Parser(argparse_flags.ArgumentParser):
             return
         if _commands_of(self):
             self.error(f"{flag}: flags come after the command{did_you_mean(flag, known)}")
+        name = flag[2:].replace("-", "_")
+        if "--set" in known and (field := _field_of_specs(name)):
+            self.error(f"{flag} is a field of the spec: --set {field}=VALUE")
         whose = _owners(flag)
         if whose:
             self.error(f"{flag} belongs to {' and '.join(whose)}")
-        name = flag[2:].replace("-", "_")
         if name in _fields_of_placements():
             if "--placement" not in known:
                 self.error(f"{flag} belongs to python -m parity.tf_impl and parity.torch_impl")
@@ -110,6 +113,7 @@ class Parser(argparse_flags.ArgumentParser):
         self.error(f"{flag} {value!r}: one of {', '.join(known)}{did_you_mean(value, known)}")
 
     def error(self, message: str) -> NoReturn:
+        message = re.sub(r"^argument (\S+): invalid (int|float) value: ('.*')$", _no_number, message)
         self.exit(ParityError.exit_code, f"{self.prog}: error: {message}; see {self.prog} --help\n")
 
     def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
@@ -132,6 +136,11 @@ def parser_of(names: Sequence[str] | dict[str, Any] = COMMANDS) -> Parser:
     for module in dict.fromkeys(COMMANDS[name].module for name in names):
         importlib.import_module(f"{_PACKAGE}.{module}").add(commands)
     return parser
+
+
+def _no_number(match: re.Match[str]) -> str:
+    flag, kind, value = match.groups()
+    return f"{flag} {value}: expected a {'whole ' * (kind == 'int')}number"
 
 
 def _groups() -> str:
@@ -181,6 +190,17 @@ def _owners(flag: str) -> list[str]:
     ]
     more = len(whose) - _MOST_NAMED
     return whose if more <= 0 else [", ".join(whose[:_MOST_NAMED]), f"{more} more"]
+
+
+def _field_of_specs(name: str) -> str:
+    """The path of a spec's field that is called so, by a framework perhaps; '' for another name."""
+    from parity.common.spec import TrainSpec
+    from parity.common.spec.base import FRAMEWORK_NAMES
+
+    name = FRAMEWORK_NAMES.get(name, name)
+    return (
+        name if name in TrainSpec.model_fields else {"learning_rate": "optimizer.learning_rate"}.get(name, "")
+    )
 
 
 def _fields_of_placements() -> set[str]:

@@ -78,13 +78,9 @@ def read_session(folder: Path) -> Result:
         if not folder.exists():
             beside = [path.name for path in folder.parent.glob("*")]
             raise RecordError(f"{folder}: there is no such folder{did_you_mean(folder.name, beside)}")
-        alone = (folder / "header.json").is_file()
-        why = (
-            "the record of one run, which 'parity compare' compares with others"
-            if alone
-            else "holds no runs/"
-        )
-        raise RecordError(f"{folder}: {why}; give the folder that 'parity run' wrote")
+        if (folder / "header.json").is_file():
+            raise RecordError(f"{folder}: the record of one run; 'parity compare' compares it with another")
+        raise RecordError(f"{folder}: holds no runs/; give the folder that 'parity run' wrote")
     floors = [read_record(path) for path in numbered_folders(folder / "floor")]
     rounds = [
         [read_record(path) for path in numbered_folders(r)] for r in numbered_folders(folder / "timing")

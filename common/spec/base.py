@@ -191,17 +191,18 @@ def _given(value: Any) -> Any:
     return value
 
 
-def explain(error: ValidationError, data: Any, where: str, spec: type[BaseModel] | None = None) -> str:
+def explain(error: ValidationError, data: Any, where: str, spec: Any = None) -> str:
     """One line for the first problem of a pydantic error, with a count of the others.
 
     Args:
         error: what pydantic found.
         data: what was to be read.
         where: what it is called, where the problem is in no field.
-        spec: the class, whose fields are then suggested for one that it does not have.
+        spec: the class or union of classes, whose fields are then suggested for one that it does not have.
     """
     problems = error.errors(include_url=False)
-    first = problems[0]
+    # A field that is lacking may be the one that is misspelled.
+    first = next((each for each in problems if each["type"] == "extra_forbidden"), problems[0])
     # pydantic puts union tags into the location; keep only what the user wrote.
     path: list[str] = []
     here: Any = data
@@ -216,7 +217,7 @@ def explain(error: ValidationError, data: Any, where: str, spec: type[BaseModel]
     field = _printable(".".join(path) or where)
     message = first["msg"].removeprefix("Value error, ")
     if first["type"] in ("union_tag_invalid", "union_tag_not_found"):
-        line = f"{field}: {_kinds(first.get('ctx', {}), first['input'])}"
+        line = (f"{field}: " if path else "") + _kinds(first.get("ctx", {}), first["input"])
     elif first["type"] == "missing":
         line = f"{field}: this field is required"
     elif first["type"] == "extra_forbidden":
@@ -231,8 +232,9 @@ def explain(error: ValidationError, data: Any, where: str, spec: type[BaseModel]
     elif first["type"] == "model_attributes_type":
         line = f"{field}: needs fields, such as {field}.kind=..., received {_short(first['input'])}"
     elif isinstance(first["input"], Mapping | BaseModel):
-        # Of all fields together; what was wrong with them is in the message.
-        line = f"{field}: {message}" if path else message
+        # Of all fields together the message says what was wrong with them.
+        received = "" if first["type"] == "value_error" else ", received a mapping"
+        line = f"{field}: {message}{received}" if path else f"{message}{received}"
     else:
         line = f"{field}: {message}, received {_short(first['input'])}"
     if len(problems) > 1:

@@ -271,7 +271,8 @@ def unlisted(framework: Framework, strategy: str, engine: str, launcher: str) ->
     """Why there is no such combination, in one line; None where there is."""
     strategies, engines = STRATEGIES[framework], ENGINES[framework]
     if strategy not in strategies:
-        near = did_you_mean(strategy, strategies)
+        others = [name for name in STRATEGIES if strategy in STRATEGIES[name]]
+        near = f", which {others[0]} has" if others else did_you_mean(strategy, strategies)
         return f"strategy of {framework} must be one of {', '.join(strategies)}, received {strategy!r}{near}"
     if engine not in engines or strategy not in engines[engine].strategies:
         able = ", ".join(name for name, row in engines.items() if strategy in row.strategies)

@@ -19,7 +19,7 @@ from parity.common.external.process.batches import WEIGHTS
 from parity.common.external.process.pass_result import Array, Arrays
 from parity.common.spec.external.target import Target
 from parity.common.spec.losses import LossBase
-from parity.common.spec.optimizers import OptimizerBase, parse_optimizer
+from parity.common.spec.optimizers import OptimizerBase, OptimizerSpec, parse_optimizer
 
 DATA = "data.npz"
 TARGETS = ("y", "targets", "labels")
@@ -198,7 +198,7 @@ class SampleFile:
 
 def parsed_optimizer(text: str) -> OptimizerBase:
     """An optimizer from 'adam,learning_rate=1e-3'; raises SpecError."""
-    optimizer: OptimizerBase = parsed_kind("--optimizer", text, parse_optimizer)
+    optimizer: OptimizerBase = parsed_kind("--optimizer", text, parse_optimizer, OptimizerSpec)
     return optimizer
 
 
