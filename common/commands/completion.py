@@ -29,5 +29,5 @@ def run(options: argparse.Namespace) -> int:
         raise MissingPackageError("'parity completion' needs shtab; run: pip install shtab") from None
     from parity.common.commands.main import parser_of
 
-    print_document(shtab.complete(parser_of(), options.shell))
+    print_document(shtab.complete(parser_of(listed=True), options.shell))
     return 0

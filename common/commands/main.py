@@ -122,8 +122,13 @@ class Parser(argparse_flags.ArgumentParser):
         sys.exit(status)
 
 
-def parser_of(names: Sequence[str] | dict[str, Any] = COMMANDS) -> Parser:
-    """`parity`'s parser with these commands, and with those that their modules add besides."""
+def parser_of(names: Sequence[str] | dict[str, Any] = COMMANDS, *, listed: bool = False) -> Parser:
+    """`parity`'s parser with these commands, and with those that their modules add besides.
+
+    Args:
+        names: of commands.
+        listed: argparse lists them in a help of its own; otherwise it is left to their groups.
+    """
     parser = Parser(  # type: ignore[no-untyped-call]
         prog="parity",
         usage="parity COMMAND ... [--help]",
@@ -132,7 +137,8 @@ def parser_of(names: Sequence[str] | dict[str, Any] = COMMANDS) -> Parser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"parity {__version__}")
-    commands = parser.add_subparsers(required=True, prog="parity", metavar="COMMAND", help=argparse.SUPPRESS)
+    text = None if listed else argparse.SUPPRESS
+    commands = parser.add_subparsers(required=True, prog="parity", metavar="COMMAND", help=text)
     for module in dict.fromkeys(COMMANDS[name].module for name in names):
         importlib.import_module(f"{_PACKAGE}.{module}").add(commands)
     return parser
