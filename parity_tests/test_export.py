@@ -224,9 +224,10 @@ def test_a_file_is_the_same_after_both_ways(sides: Sides, yaml: Path, tmp_path: 
 def test_weights_go_without_any_code_of_the_user(sides: Sides, yaml: Path, cli: Cli) -> None:
     source = sides.half("keras", "adam", ".keras")
     numbers = sum(value.size for value in sides.start.values())
-    code, out, err = cli(
-        "export", "--mapping", yaml, "--from", source, "--to", "w.safetensors", "--weights-only"
-    )
+    (cli.folder / "w.safetensors").write_text("an earlier one")
+    export = ["export", "--mapping", yaml, "--from", source, "--to", "w.safetensors", "--weights-only"]
+    assert "w.safetensors: already there" in cli.refused(*export)
+    code, out, err = cli(*export, "--overwrite")
     assert (code, err) == (0, "") and out == f"w.safetensors: 12 tensors, {numbers} numbers; no optimizer\n"
     found = load_file(cli.folder / "w.safetensors")
     expected = sides.train("keras", "adam", range(0), load=source)

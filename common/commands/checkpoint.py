@@ -76,6 +76,7 @@ def add(commands: Any) -> None:
         " safetensors: the same tensors; dcp: the same, as a folder of torch.distributed.checkpoint",
     )
     export.add_argument("--out", type=Path, required=True, help="new file, or folder of dcp")
+    export.add_argument("--overwrite", action="store_true", help="replace a file that OUT is")
     _add_export(commands)
 
 
@@ -115,6 +116,7 @@ def _add_export(commands: Any) -> None:
         flag(f"--{side}-optimizer", metavar=builder, help=slots)
     samples = "an .npz file, as of `parity pair`: samples that models are called with that have no weights before that"
     flag("--data", type=Path, metavar="FILE", help=samples)
+    flag("--overwrite", action="store_true", help="replace a file that is there once the new one is whole")
     flag("--weights-only", action="store_true", help="leave out the optimizer and the step")
 
 
@@ -187,7 +189,7 @@ def _export(options: argparse.Namespace) -> int:
         raise CheckpointError(
             f"--out {options.out}: what is written by --to {options.to} ends in {' or '.join(endings)}"
         )
-    check_destination(options.out, CheckpointError)
+    check_destination(options.out, CheckpointError, options.overwrite)
     if not options.path.is_dir():
         raise CheckpointError(f"{options.path}: no such folder; give that of a run or of a checkpoint")
     answer = export_checkpoint(options.path.resolve(), options.to, options.out.resolve())
@@ -207,7 +209,7 @@ def _export_user_checkpoint(options: argparse.Namespace) -> int:
     source, destination = (
         End(path, *given[End(path).framework], inputs) for path in (options.source, options.destination)
     )
-    lines = convert_checkpoint(options.mapping, source, destination, options.weights_only)
+    lines = convert_checkpoint(options.mapping, source, destination, options.weights_only, options.overwrite)
     print_result(options, {"out": str(options.destination), "notes": lines})
     for line in lines:
         print_line(line)

@@ -49,6 +49,8 @@ def run(options: argparse.Namespace) -> int:
     plan = plan_of(options)
     both: list[Framework] = ["torch", "tensorflow"]
     frameworks = both if options.framework == "both" else [options.framework]
+    cases = f"{len(plan.operations)} operations, {len(plan.sizes)} sizes, {plan.repeats} times each"
+    Terminal(stderr=True).tell(f"{cases}, in {' and '.join(frameworks)} on {plan.ranks} ranks", "dim")
     rows: list[Row] = []
     with scratch_folder() as scratch:
         for framework in frameworks:

@@ -80,7 +80,7 @@ class Parser(argparse_flags.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         for word in _own(self, args):
-            self._check_flag(word.partition("=")[0])
+            self._check_flag(word.partition("=")[0][:80])
         return super().parse_known_args(args, namespace)
 
     def _check_flag(self, flag: str) -> None:
@@ -106,9 +106,11 @@ class Parser(argparse_flags.ArgumentParser):
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is None or value in action.choices:
             return
-        known = [str(choice) for choice in action.choices]
+        known, value = [str(choice) for choice in action.choices], str(value)[:80]
         if isinstance(action, argparse._SubParsersAction):
-            self.error(f"unknown {action.metavar.lower()} {value[:80]!r}{did_you_mean(value, known)}")
+            # Of the commands only the one that is run is there.
+            near = did_you_mean(value, COMMANDS if action.metavar == "COMMAND" else known)
+            self.error(f"unknown {str(action.metavar).lower()} {value!r}{near}")
         flag = "/".join(action.option_strings) or action.dest
         self.error(f"{flag} {value!r}: one of {', '.join(known)}{did_you_mean(value, known)}")
 

@@ -254,7 +254,7 @@ class Placement(Spec):
 
 @contextmanager
 def naming_placement(text: str) -> Iterator[None]:
-    """Within it, a SpecError begins with the placement as it was typed."""
+    """Within it, a SpecError begins with the placement as it was typed; raises that SpecError."""
     try:
         yield
     except SpecError as error:
