@@ -21,7 +21,7 @@ class Terminal(Console):
     _silent: ClassVar[bool] = False
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(emoji=False, markup=False, highlight=False, quiet=Terminal._silent, **options)
+        super().__init__(emoji=False, markup=False, highlight=False, **{"quiet": Terminal._silent, **options})
 
     @classmethod
     @contextmanager

@@ -231,10 +231,9 @@ def explain(error: ValidationError, data: Any, where: str, spec: Any = None) -> 
         line = f"{field}: expected one of {', '.join(names)}, received {_short(first['input'])}{near}"
     elif first["type"] == "model_attributes_type":
         line = f"{field}: needs fields, such as {field}.kind=..., received {_short(first['input'])}"
-    elif isinstance(first["input"], Mapping | BaseModel):
-        # Of all fields together the message says what was wrong with them.
-        received = "" if first["type"] == "value_error" else ", received a mapping"
-        line = f"{field}: {message}{received}" if path else f"{message}{received}"
+    elif isinstance(first["input"], Mapping | BaseModel) and (not path or _fields_at(spec, first["loc"])):
+        # Of all fields together: the message says what was wrong with them.
+        line = f"{field}: {message}" if path else message
     else:
         line = f"{field}: {message}, received {_short(first['input'])}"
     if len(problems) > 1:
@@ -295,4 +294,7 @@ def _printable(text: str) -> str:
 
 def _short(value: Any) -> str:
     text = repr(value)
+    if isinstance(value, Mapping):
+        # As it was typed: {0: 8, 5: 4}.
+        text = _printable(f"{{{', '.join(f'{name}: {each}' for name, each in value.items())}}}")
     return text if len(text) <= 80 else text[:77] + "..."
