@@ -81,7 +81,7 @@ class Parser(argparse_flags.ArgumentParser):
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         for word in _own(self, args):
             self._check_flag(word.partition("=")[0][:80])
-        return super().parse_known_args(args, namespace)
+        return super().parse_known_args(args, namespace)  # type: ignore[no-untyped-call]
 
     def _check_flag(self, flag: str) -> None:
         known = [name for name in self._option_string_actions if name.startswith("--")]

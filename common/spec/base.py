@@ -260,13 +260,13 @@ def _kinds(context: Mapping[str, Any], value: Any) -> str:
 def _fields_at(spec: Any, location: Sequence[int | str]) -> list[str]:
     """The fields of the part of a spec that pydantic means by a location; none where it is not known."""
     for part in location:
-        found = (
-            spec.model_fields[part].annotation
-            if isinstance(spec, type) and part in spec.model_fields
-            else spec
-        )
-        spec = _member(found, part)
-    return list(spec.model_fields) if isinstance(spec, type) and issubclass(spec, BaseModel) else []
+        known = spec.model_fields if _is_model(spec) else {}
+        spec = _member(known[part].annotation if part in known else spec, part)
+    return list(spec.model_fields) if _is_model(spec) else []
+
+
+def _is_model(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
 
 
 def _member(annotation: Any, part: int | str) -> Any:
@@ -277,7 +277,7 @@ def _member(annotation: Any, part: int | str) -> Any:
     if get_origin(annotation) is Annotated:
         return _member(inner[0], part)
     if get_origin(annotation) in (Union, UnionType):
-        kinds = [each for each in inner if isinstance(each, type) and issubclass(each, BaseModel)]
+        kinds = [each for each in inner if _is_model(each)]
         chosen = [
             each
             for each in kinds
@@ -297,4 +297,6 @@ def _short(value: Any) -> str:
     if isinstance(value, Mapping):
         # As it was typed: {0: 8, 5: 4}.
         text = _printable(f"{{{', '.join(f'{name}: {each}' for name, each in value.items())}}}")
+    elif isinstance(value, list | tuple) and any(isinstance(each, Mapping) for each in value):
+        text = f"a list of {len(value)}"
     return text if len(text) <= 80 else text[:77] + "..."
