@@ -23,10 +23,11 @@ from parity.common import recipes
 from parity.common.base import errors
 from parity.common.base.ending import exit_code_of
 from parity.common.base.errors import how_to_install
+from parity.common.base.terminal import Terminal
 from parity.common.commands import doctor
 from parity.common.data.plan import BatchPlan
 from parity.common.execution import session, worker
-from parity.common.spec import Placement, TrainSpec, walk
+from parity.common.spec import Placement, RunConfig, TrainSpec, walk
 from parity.common.spec.capabilities import STRATEGIES
 from parity_tests.helpers import ROOT
 from parity_tests.helpers.commands import Cli
@@ -134,6 +135,23 @@ def test_a_run_never_writes_into_a_folder_that_holds_something(parity: Cli) -> N
     (parity.folder / "file").write_text("x")
     parity.refused("run", "--recipe", "digits_mlp", "--out", "file")
     parity.refused("run", "--recipe", "digits_mlp", "--out", "file", "--overwrite")
+
+
+def test_a_session_says_how_much_there_is_to_run(capsys: pytest.CaptureFixture[str]) -> None:
+    spec = recipe_spec("digits_mlp")
+    configs = [RunConfig.from_text(text) for text in session.default_placements(2)]
+    jobs = [job for _, stage in session.stages_of(spec, configs, Path("x"), 3) for job in stage]
+    outlook = session._Outlook(jobs, Terminal())
+    assert outlook.text == f"20 runs, 5 of {spec.steps} steps and 15 of 40"
+    outlook.after_run()
+    assert capsys.readouterr().out == "", "all of it takes no minute"
+    outlook = session._Outlook(jobs[:2], Terminal())
+    assert outlook.text == f"2 runs of {spec.steps} steps"
+    outlook._began -= 120
+    outlook.after_run()
+    outlook.after_run()
+    said = one_line(capsys.readouterr().out)
+    assert said.startswith("the first run took 120 s: about 2 min for the others")
 
 
 def test_a_run_without_its_framework_ends_before_it_begins(

@@ -64,8 +64,18 @@ def run(options: argparse.Namespace) -> int:
     console = table_console()
     show(advice, command, console, options.all or options.verbose)
     for other in others:
-        console.say(f"  in {other.question.spec.precision}: {escape(other.reason)}")
+        console.say(f"  in {other.question.spec.precision}: {escape(_in_short(other))}")
     return int(advice.chosen is None)
+
+
+def _in_short(advice: Advice) -> str:
+    first, chosen = advice.choices[0].estimate, advice.chosen
+    if chosen is None or chosen.estimate is None:
+        return advice.reason
+    undivided = (
+        "" if first is None or chosen is advice.choices[0] else f", undivided {show_size(first.total)}"
+    )
+    return f"{recommend.placement_text(chosen.placement)} needs {show_size(chosen.estimate.total)}{undivided}"
 
 
 def _in_other_precisions(question: Question) -> Iterator[Advice]:
