@@ -6,9 +6,9 @@ from parity.import_path import importing, leave_working_folder
 def main() -> None:
     """Import the command and run it."""
     with importing("parity"):
-        from parity.common.commands import cli
+        from parity.common.commands import main as command
 
-    cli.main()
+    command.main()
 
 
 if __name__ == "__main__":

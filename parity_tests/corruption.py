@@ -34,7 +34,7 @@ from parity.common.base.errors import ParityError
 from parity.common.base.plain import plain
 from parity.common.checkpoint import check_fits, checkpoints_of, find
 from parity.common.checkpoint.files import folder_of
-from parity.common.commands import cli
+from parity.common.commands import main as command
 from parity.common.parity.compare import Verdict
 from parity.common.parity.result import judge
 from parity.common.record import read_record
@@ -306,7 +306,7 @@ def try_flags(material: Material, number: int, dice: random.Random, folder: Path
     def look() -> tuple[str, str]:
         with redirect_stdout(said), redirect_stderr(said):
             try:
-                code = cli._dispatch(cli._parse(["parity", *arguments]))
+                code = command.dispatch(command.parse(["parity", *arguments]))
             except SystemExit as end:
                 code = int(end.code or 0)
         text = said.getvalue()

@@ -240,6 +240,24 @@ def test_the_table_and_the_json_file(tmp_path: Path, capsys: pytest.CaptureFixtu
         command.run(parsed(*flags, "--json", str(tmp_path / "nowhere" / "advice.json")))
 
 
+def test_a_recipe_is_assumed_to_train_in_bfloat16_and_other_precisions_stand_beside_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = str(tmp_path / "advice.json")
+    given = ("gpt2", "--gpus", "8", "--gpu-memory", "80GB", "--json", file)
+    assert command.run(parsed(*given)) == 0
+    out, found = capsys.readouterr().out, json.loads(Path(file).read_text())
+    assert found["precision"] == "bfloat16_mixed" and "--set precision=bfloat16_mixed" in found["command"]
+    assert set(found["other_precisions"]) == {"float64", "float32", "float16_mixed", "float8_mixed"}
+    assert "\n  in float64: torch:ddp:8,accumulation=8 needs 50.2 GiB, undivided 375 GiB\n" in out
+    for flags in (("--precision", "float64"), ("--set", "precision=float64")):
+        assert command.run(parsed(*given, *flags)) == 0
+        found = json.loads(Path(file).read_text())
+        assert found["precision"] == "float64" and "float64" not in found["other_precisions"]
+        assert found["command"].count("precision=") == 1
+    capsys.readouterr()
+
+
 @pytest.mark.parametrize(
     ("flags", "named"),
     [

@@ -24,10 +24,11 @@ from parity.common import recipes
 from parity.common.base import errors
 from parity.common.base.ending import exit_code_of
 from parity.common.base.errors import how_to_install
+from parity.common.base.terminal import Terminal
 from parity.common.commands import doctor
 from parity.common.data.plan import BatchPlan
 from parity.common.execution import session, worker
-from parity.common.spec import Placement, TrainSpec, walk
+from parity.common.spec import Placement, RunConfig, TrainSpec, walk
 from parity.common.spec.capabilities import STRATEGIES
 from parity_tests.helpers import ROOT
 from parity_tests.helpers.commands import Cli
@@ -54,20 +55,20 @@ def process(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--recipe", "resnet"], ("'resnet'", "digits_mlp")),
+        (["--recipe", "resnet"], ("'resnet'", "did you mean 'resnet")),
         (["--recipe", "digits_mlp", "--set", "epochs=3"], ("epochs", "unknown key")),
         (["--recipe", "digits_mlp", "--set", "global_batch_size=0"], ("global_batch_size", "0")),
         (["--recipe", "digits_mlp", "--set", "steps"], ("path.to.field=value",)),
         (["--spec", "absent.yaml"], ("absent.yaml", "cannot be read")),
         (["--spec", "."], ("cannot be read",)),
-        (["--recipe", "digits_mlp", "--spec", "x.yaml"], ("either", "--recipe", "--spec")),
-        ([], ("either", "--recipe", "--spec")),
+        (["--recipe", "digits_mlp", "--spec", "x.yaml"], ("'digits_mlp'", "'x.yaml'", "leave one out")),
+        ([], ("nothing to train", "begin with the recipe digits_mlp", "--spec")),
     ],
 )
 def test_a_bad_spec_is_one_line(
     parity: Cli, command: str, arguments: list[str], words: tuple[str, ...]
 ) -> None:
-    if command == "show":
+    if command == "show":  # by position
         arguments = [a for a in arguments if a != "--recipe"]
     error = parity.refused(command, *arguments)
     assert all(word in error for word in words), error
@@ -135,6 +136,23 @@ def test_a_run_never_writes_into_a_folder_that_holds_something(parity: Cli) -> N
     (parity.folder / "file").write_text("x")
     parity.refused("run", "--recipe", "digits_mlp", "--out", "file")
     parity.refused("run", "--recipe", "digits_mlp", "--out", "file", "--overwrite")
+
+
+def test_a_session_says_how_much_there_is_to_run(capsys: pytest.CaptureFixture[str]) -> None:
+    spec = recipe_spec("digits_mlp")
+    configs = [RunConfig.from_text(text) for text in session.default_placements(2)]
+    jobs = [job for _, stage in session.stages_of(spec, configs, Path("x"), 3) for job in stage]
+    outlook = session._Outlook(jobs, Terminal())
+    assert outlook.text == f"20 runs, 5 of {spec.steps} steps and 15 of 40"
+    outlook.after_run()
+    assert capsys.readouterr().out == "", "all of it takes no minute"
+    outlook = session._Outlook(jobs[:2], Terminal())
+    assert outlook.text == f"2 runs of {spec.steps} steps"
+    outlook._began -= 120
+    outlook.after_run()
+    outlook.after_run()
+    said = one_line(capsys.readouterr().out)
+    assert said.startswith("the first run took 120 s: about 2 min for the others")
 
 
 def test_a_run_without_its_framework_ends_before_it_begins(
@@ -263,8 +281,9 @@ def test_report_judges_a_session_again(parity: Cli) -> None:
     code, out, _ = parity("report", "session")
     assert code == 0 and "reference torch single x1" in out and "torch ddp x2" in out
     assert (parity.folder / "session" / "report.json").is_file()
-    for name in ("absent", "session/runs"):
-        assert "holds no runs/" in parity.refused("report", name)
+    assert "there is no such folder; did you mean 'session'?" in parity.refused("report", "sesion")
+    assert "holds no runs/" in parity.refused("report", "session/runs")
+    assert "the record of one run" in parity.refused("report", "session/runs/00_x")
 
 
 def test_plan_prints_the_split(parity: Cli) -> None:
@@ -376,8 +395,8 @@ class Block:
         if name.partition(".")[0] in {"tensorflow", "torch", "keras"}:
             raise ImportError(f"{name} is blocked")
 sys.meta_path.insert(0, Block())
-from parity.common.commands import cli
-cli.main()
+from parity.common.commands import main
+main.main()
 """
 
 
@@ -394,7 +413,7 @@ def test_plan_and_compare_need_no_framework(tmp_path: Path) -> None:
 @pytest.mark.parametrize("package", ["tensorflow", "torch", "keras"])
 def test_the_block_blocks(package: str) -> None:
     done = process(
-        code=BLOCKED.replace("from parity.common.commands import cli\ncli.main()", f"import {package}")
+        code=BLOCKED.replace("from parity.common.commands import main\nmain.main()", f"import {package}")
     )
     assert done.returncode == 1 and f"{package} is blocked" in done.stderr
 

@@ -656,8 +656,8 @@ def test_the_ledger_hides_no_fault(tmp_path: Path, fault: str) -> None:
 
 COMPARES = """
 import sys
-from parity.common.commands import cli
-code = cli._dispatch(cli._parser().parse_args(["compare", *sys.argv[1:3], "--out", sys.argv[3]]))
+from parity.common.commands import main
+code = main.dispatch(main.parse(["parity", "compare", *sys.argv[1:3], "--out", sys.argv[3]]))
 heavy = {"scipy", "sklearn", "pandas", "pyarrow", "matplotlib", "tensorflow", "keras", "torch"}
 print(code, sorted(heavy & sys.modules.keys()))
 """

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from parity import __version__
-from parity.common.commands import cli
+from parity.common.commands.main import parser_of
 from parity_tests.helpers import ROOT
 from parity_tests.helpers.processes import lacks
 from parity_tests.helpers.records import tiny_spec, write_pair
@@ -113,7 +113,7 @@ def test_the_hooks_are_commands() -> None:
         program, command = hook["entry"].split()
         assert program == "parity" and not hook["pass_filenames"]
         with pytest.raises(SystemExit, match="0"):
-            cli._parser().parse_args([command, "--help"])
+            parser_of().parse_args([command, "--help"])
 
 
 def test_the_action_calls_the_script_as_it_wants_to_be_called() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from parity.common.base import stop
-from parity.common.commands import cli
+from parity.common.commands import main
 from parity_tests.helpers import ROOT
 
 INTERRUPTS = """
@@ -104,7 +104,7 @@ def test_where_nothing_can_be_said_the_code_is_still_2(tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", ["/nowhere", "/dev/zero"])
 def test_a_flag_of_absl_that_is_wrong_is_a_usage_error(capsys: pytest.CaptureFixture[str], path: str) -> None:
     with pytest.raises(SystemExit) as caught:
-        cli._parse(["parity", f"--flagfile={path}", "recipes"])
+        main.parse(["parity", f"--flagfile={path}", "recipes"])
     assert caught.value.code == 2 and path in capsys.readouterr().err
 
 

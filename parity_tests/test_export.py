@@ -18,13 +18,12 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from parity.common.base.errors import ExternalModelError
-from parity.common.commands import cli as command
 from parity.common.execution.processes.channel import Channel
 from parity.common.external import checkpoints as carried
 from parity.common.external.checkpoints import CheckpointContents, End, convert_checkpoint, translated
 from parity.common.spec.external.mapping import Mapping, Pair, Reasons, write_mapping
 from parity_tests.helpers import ROOT
-from parity_tests.helpers.commands import Cli
+from parity_tests.helpers.commands import PARSER, Cli
 from parity_tests.peers import Arrays, Peer
 
 KERAS, TORCH = "parity_tests.external_models.carry_keras", "parity_tests.external_models.carry_torch"
@@ -225,9 +224,10 @@ def test_a_file_is_the_same_after_both_ways(sides: Sides, yaml: Path, tmp_path: 
 def test_weights_go_without_any_code_of_the_user(sides: Sides, yaml: Path, cli: Cli) -> None:
     source = sides.half("keras", "adam", ".keras")
     numbers = sum(value.size for value in sides.start.values())
-    code, out, err = cli(
-        "export", "--mapping", yaml, "--from", source, "--to", "w.safetensors", "--weights-only"
-    )
+    (cli.folder / "w.safetensors").write_text("an earlier one")
+    export = ["export", "--mapping", yaml, "--from", source, "--to", "w.safetensors", "--weights-only"]
+    assert "w.safetensors: already there" in cli.refused(*export)
+    code, out, err = cli(*export, "--overwrite")
     assert (code, err) == (0, "") and out == f"w.safetensors: 12 tensors, {numbers} numbers; no optimizer\n"
     found = load_file(cli.folder / "w.safetensors")
     expected = sides.train("keras", "adam", range(0), load=source)
@@ -464,7 +464,7 @@ def test_the_two_exports_name_each_other(capsys: pytest.CaptureFixture[str]) -> 
         (["checkpoint", "export"], "`parity export`"),
     ):
         with pytest.raises(SystemExit):
-            command._parser().parse_args([*words, "--help"])
+            PARSER.parse_args([*words, "--help"])
         assert other in " ".join(capsys.readouterr().out.split())
 
 

@@ -65,7 +65,7 @@ def common_modules() -> list[str]:
 def test_common_imports_without_frameworks_and_without_extras() -> None:
     modules = common_modules()
     assert {
-        "parity.common.commands.cli",
+        "parity.common.commands.main",
         "parity.common.parity.compare",
         "parity.common.report.html.comparison",
         "parity.common.execution.session",

@@ -260,7 +260,7 @@ def test_what_is_asked_wrongly_is_one_line(parity: Cli) -> None:
     )
     assert "--steps must be at least 1" in parity.refused(*pair_of("cnn", "CNN"), "--steps", 0)
     one = parity.refused(*pair_of("cnn", "CNN"), "--keras-optimizer", "a:b")
-    assert "given together" in one
+    assert "--keras-optimizer is given alone; give --torch-optimizer, too" in one
     both_kinds = [
         "--optimizer",
         "sgd,learning_rate=1",
@@ -269,7 +269,7 @@ def test_what_is_asked_wrongly_is_one_line(parity: Cli) -> None:
         "--torch-optimizer",
         "a:b",
     ]
-    assert "give either" in parity.refused(*pair_of("cnn", "CNN"), *both_kinds)
+    assert "each has its own already" in parity.refused(*pair_of("cnn", "CNN"), *both_kinds)
     assert "--mapping absent.yaml" in parity.refused(*pair_of("cnn", "CNN"), "--mapping", "absent.yaml")
 
 

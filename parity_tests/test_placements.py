@@ -23,7 +23,7 @@ from parity_tests.helpers.records import Run, one_line, recipe_spec
     [
         ({"strategy": "mirrored"}, ("torch", "single, ddp, fsdp2")),
         ({"framework": "tensorflow", "strategy": "ddp"}, ("tensorflow", "mirrored")),
-        ({"framework": "jax"}, ("framework", "'jax'", "'tensorflow'", "'torch'")),
+        ({"framework": "jax"}, ("framework", "'jax'", "tensorflow, torch")),
         ({"framework": ["torch"]}, ("framework", "['torch']")),
         ({"strategy": "horovod"}, ("strategy", "'horovod'", "ddp")),
         ({"strategy": "horovod", "options": {"wrap": "blocks"}}, ("strategy", "'horovod'", "ddp")),
@@ -31,7 +31,7 @@ from parity_tests.helpers.records import Run, one_line, recipe_spec
         ({"replicas": 0}, ("replicas", "0")),
         ({"replicas": -1}, ("replicas", "-1")),
         ({"replicas": "two"}, ("replicas", "'two'")),
-        ({"device": "tpu"}, ("device", "'tpu'", "'cpu'")),
+        ({"device": "tpu"}, ("device", "'tpu'", "auto, cpu, gpu")),
         ({"stop_at_step": 3}, ("stop_at_step", "unknown key")),
         ({"sample_order_seed": -1}, ("sample_order_seed", "-1")),
         ({"gpus": 2}, ("gpus", "unknown key")),

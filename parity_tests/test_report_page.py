@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from parity.common.assertions.assertions import write_failure
-from parity.common.commands import cli
+from parity.common.commands.main import parser_of
 from parity.common.parity import compare, followed
 from parity.common.parity.result import Result, judge
 from parity.common.record import read_record
@@ -154,7 +154,7 @@ def test_a_divergent_pair_is_to_be_diagnosed(tmp_path: Path) -> None:
     (step,) = after_comparison(result)
     words = shlex.split(step.command)
     assert words[:4] == ["parity", "diagnose", *(str(record.folder) for record in result.records)]
-    cli._parser().parse_args(words[1:])
+    parser_of().parse_args(words[1:])
     assert step.line == f"{step.why}: {step.command}"
     write_html(result, tmp_path / "report.html")
     page = Page(tmp_path / "report.html")
@@ -171,7 +171,7 @@ def test_parity_needs_no_next_step(tmp_path: Path) -> None:
 def test_commands_of_an_inconclusive_pair_can_be_given(tmp_path: Path) -> None:
     proof, floor = after_comparison(write_pair(tmp_path / "a", tiny_spec("precision=float32")))
     for step in (proof, floor):
-        cli._parser().parse_args(shlex.split(step.command)[1:])
+        parser_of().parse_args(shlex.split(step.command)[1:])
     assert "precision=float64" in proof.command and "--spec spec.yaml" in proof.command
     assert "--floor" in floor.command
     recipe = after_comparison(write_pair(tmp_path / "b", small_spec(steps=300, precision="float32")))

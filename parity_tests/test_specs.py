@@ -71,8 +71,8 @@ WRONG: list[tuple[str, object, tuple[str, ...]]] = [
     ("steps", None, ("None", "integer")),
     ("global_batch_size", 0, ("0", "greater than 0")),
     ("seed", -1, ("-1", "greater than or equal to 0")),
-    ("precision", "float16", ("'float16'", "'float64'", "'float32'")),
-    ("convention", "jax", ("'jax'", "'keras'", "'torch'")),
+    ("precision", "float16", ("'float16'", "float64, float32", "did you mean 'float16_mixed'")),
+    ("convention", "jax", ("'jax'", "keras, torch")),
     ("name", "a b", ("'a b'", "pattern")),
     ("name", "../up", ("'../up'", "pattern")),
     ("name", "x" * 65, ("pattern",)),
@@ -84,20 +84,20 @@ WRONG: list[tuple[str, object, tuple[str, ...]]] = [
     ("model.layers.0.units", 0, ("0", "greater than 0")),
     ("model.layers.0.name", "A/b", ("'A/b'", "pattern")),
     ("model.layers.0.kernel_initializer", "he", ("'he'", "glorot_uniform", "uniform_fan_in", "normal_X")),
-    ("model.layers.1.function", "swish", ("'swish'", "'relu'", "'gelu'", "'tanh'")),
+    ("model.layers.1.function", "swish", ("'swish'", "relu, ", "gelu, ", "tanh")),
     ("model.input_shape", [], ("at least 1",)),
     ("model.input_shape.0", 0, ("0", "greater than 0")),
-    ("optimizer.kind", "ftrl", ("'ftrl'", "'sgd'", "'adam'", "'adamw'")),
+    ("optimizer.kind", "ftrl", ("'ftrl'", "sgd, adam, adamw, ")),
     ("optimizer.learning_rate", 0, ("0", "greater than 0")),
     ("optimizer.learning_rate", float("nan"), ("nan", "finite")),
     ("optimizer.learning_rate", float("inf"), ("inf", "finite")),
     ("optimizer.momentum", 1, ("1", "less than 1")),
     ("optimizer.weight_decay", -0.1, ("-0.1", "greater than or equal to 0")),
     ("optimizer.clip_global_norm", 0, ("0", "greater than 0")),
-    ("schedule.kind", "steps", ("'steps'", "'constant'", "'warmup_cosine'")),
+    ("schedule.kind", "steps", ("'steps'", "constant, warmup_cosine, ", "did you mean 'step'")),
     ("schedule.final_fraction", 2, ("2", "less than or equal to 1")),
-    ("data.split", "random", ("'random'", "'contiguous'", "'strided'")),
-    ("data.tail", "pad", ("'pad'", "'keep'", "'drop'")),
+    ("data.split", "random", ("'random'", "contiguous, strided")),
+    ("data.tail", "pad", ("'pad'", "keep, drop")),
     ("data.source", "imagenet", ("'imagenet'", "'image_folder'")),
     ("data.train_samples", 0, ("0", "greater than 0")),
 ]
@@ -145,7 +145,12 @@ def test_an_unknown_key_is_named(field: str) -> None:
         if not field.startswith("loss")
         else with_field("loss", {"kind": "huber", "weight": 1})
     )
-    assert refused(data, "unknown key", "parity show --schema").startswith(f"{field}:")
+    text = refused(data, "unknown key")
+    assert text.startswith(f"{field}:")
+    near = {"epochs": "steps", "model.layers.0.unit": "units", "optimizer.lr": "learning_rate"}
+    assert text.endswith(
+        f"did you mean {near[field]!r}?" if field in near else "--schema' lists the known ones"
+    )
 
 
 def test_a_key_inside_nested_layers_is_named_by_its_path() -> None:
@@ -523,7 +528,7 @@ def test_overrides_reach_every_place() -> None:
         ("steps.x=5", ("steps", "no fields")),
         ("steps=", ("steps", "None")),
         ("steps=[", ("not YAML",)),
-        ("steps={a: 1}", ("steps", "{'a': 1}")),
+        ("steps={a: 1}", ("steps", "received {a: 1}")),
         ("optimizer.kind=adam", ("optimizer.momentum", "unknown key")),
         ("steps=2020-13-45", ("steps",)),
         ("steps=!!bool maybe", ("steps",)),
@@ -668,6 +673,8 @@ def test_the_schema_is_a_schema() -> None:
 
 
 def test_an_unknown_recipe_is_refused_in_one_line() -> None:
-    with pytest.raises(SpecError, match=r"unknown recipe 'resnet'; known: digits_mlp") as error:
+    with pytest.raises(
+        SpecError, match=r"unknown recipe 'resnet'; 'parity recipes' lists all; did you mean 'resnet"
+    ) as error:
         recipes.get("resnet")
     one_line(error.value)

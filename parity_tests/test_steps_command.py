@@ -38,7 +38,7 @@ def test_every_digit_is_there_for_programs(parity: Cli) -> None:
 def test_a_part_of_the_steps_as_a_table(parity: Cli) -> None:
     run = Run.of(tiny_spec(), TORCH)
     run.write(parity.folder / "run", finished=False)
-    code, out, _ = parity("steps", "run", "--first", 2, "--last", 9)
+    code, out, _ = parity("steps", "run", "--first_step", 2, "--last-step", 9)
     lines = out.splitlines()
     assert code == 0 and lines[0].split()[:3] == ["step", "loss", "loss_sum"]
     assert [line.split()[0] for line in lines[1:]] == ["2", "3", "4", "5"]
@@ -48,7 +48,7 @@ def test_a_part_of_the_steps_as_a_table(parity: Cli) -> None:
 
 def test_what_is_not_there_is_said(parity: Cli) -> None:
     Run.of(tiny_spec(), TORCH).write(parity.folder / "run")
-    assert "has the steps 0 to 5, received 6 to 5" in parity.refused("steps", "run", "--first", 6)
+    assert "has the steps 0 to 5, received 6 to 5" in parity.refused("steps", "run", "--first-step", 6)
     assert "not a run record" in parity.refused("steps", "absent")
     (parity.folder / "run" / "summary.json").unlink()
     (parity.folder / "run" / "steps.f64").write_bytes(b"")

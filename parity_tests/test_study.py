@@ -17,7 +17,7 @@ import pytest
 from parity.common import recipes
 from parity.common.api import trainings
 from parity.common.base.errors import RunError, SpecError
-from parity.common.commands import cli
+from parity.common.commands.main import parser_of
 from parity.common.record.files import write_json
 from parity.common.record.header import header_of, write_summary
 from parity.common.report.html.study import write_study_html
@@ -367,7 +367,7 @@ def test_the_page(parity: Study) -> None:
     assert hostile not in page and html.escape(hostile) in page
     (step,) = after_study(replace(result, verdict="undecided", ended=True), parity.folder / "out")
     assert step.command.startswith("parity study --out") and "--seeds" in step.command
-    cli._parser().parse_args(shlex.split(step.command)[1:])
+    parser_of().parse_args(shlex.split(step.command)[1:])
     assert not after_study(replace(result, verdict="equivalent"), parity.folder)
 
 

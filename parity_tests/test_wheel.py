@@ -331,7 +331,7 @@ def test_both_trainers_and_their_comparison(full: Path, empty: Path, project: Pa
     # As on a login node, which has neither framework.
     said = good(call(empty / "bin" / "parity", "compare", "torch_impl_record", "tf_impl_record", cwd=project))
     assert "✓ parity" in said
-    good(call(empty / "bin" / "parity", "steps", "tf_impl_record", "--last", "1", cwd=project))
+    good(call(empty / "bin" / "parity", "steps", "tf_impl_record", "--tail", "1", cwd=project))
 
 
 def test_processes_that_a_command_starts(full: Path, project: Path) -> None:

@@ -23,6 +23,7 @@ from pydantic_core import PydanticUndefined
 
 from parity.common import recipes
 from parity.common.base.yaml import dump_plain, parse_yaml
+from parity.common.commands.main import parser_of
 from parity.common.execution import flags
 from parity.common.spec import Placement, RunOptions, TrainSpec, augment, losses, model, schedules, sources
 from parity.common.spec import imported_loss as own_loss
@@ -37,11 +38,6 @@ from parity.common.spec.optimizers.base import COMMON
 from parity.common.spec.precision import LossScale
 from parity.common.spec.run_options import Saving
 from parity.common.spec.strategies import Options
-
-try:
-    from parity.common.commands.main import parser_of
-except ImportError:
-    from parity.common.commands.cli import _parser as parser_of
 
 API, API_PAGE = "parity.common.api", "reference/api.md"
 # Bases whose fields are described once.

@@ -28,8 +28,9 @@ from parity.common.report.html.comparison import write_html
 from parity.common.report.html.diagnosis import Subject, write_diagnosis, write_diagnosis_html
 from parity.common.report.html.study import write_study_html
 from parity.common.report.lint import print_audit
+from parity.common.report.next_steps import NextStep, after_comparison, after_diagnosis, after_study
 from parity.common.report.study import print_study, study_to_json
-from parity.common.report.terminal import print_verdict
+from parity.common.report.terminal import print_checks, print_verdict, write_reports
 from parity.common.report.terminal_diagnosis import print_diagnosis
 from parity.common.spec.external import mapping as mappings
 from parity.common.spec.external.outline import Outline
@@ -96,9 +97,18 @@ class Answer:
         """
         raise SpecError("there is no page of this; str() and to_json() say all of it")
 
-    def show(self, console: Terminal | None = None) -> None:
-        """Print it as the command does, on standard output unless another console is given."""
-        raise NotImplementedError
+    def show(self, console: Terminal | None = None, *, every: bool = False, advice: bool = True) -> None:
+        """Print it as the command does.
+
+        Args:
+            console: where; standard output, if not given.
+            every: all rows and checks.
+            advice: also what to do next, where there is something.
+        """
+        console = console or Terminal()
+        self._print(console, every)
+        for step in self._next_steps() if advice else ():
+            console.tell(f"next: {step.line}")
 
     def __str__(self) -> str:
         console = Terminal(file=io.StringIO(), width=_WIDTH)
@@ -109,6 +119,12 @@ class Answer:
         console = Terminal(file=io.StringIO(), width=_WIDTH, record=True)
         self.show(console)
         return Console.export_html(console, inline_styles=True, code_format=_CODE)
+
+    def _print(self, console: Terminal, every: bool) -> None:
+        raise NotImplementedError
+
+    def _next_steps(self) -> Sequence[NextStep]:
+        return ()
 
     def _tables(self) -> Mapping[str, Callable[[], Rows]]:
         return {}
@@ -142,8 +158,17 @@ class Compared(Answer):
     def verdict(self) -> str:
         return self.result.verdict
 
-    def show(self, console: Terminal | None = None) -> None:
-        print_verdict(self.result, console or Terminal(), self.report)
+    def written(self, folder: Path) -> Compared:
+        """The same with report.html, report.json and report.xml written; raises RecordError where they cannot be."""
+        return replace(self, report=write_reports(self.result, folder))
+
+    def _print(self, console: Terminal, every: bool) -> None:
+        for comparison in self.result.comparisons if every else ():
+            print_checks(comparison, console)
+        print_verdict(self.result, console, self.report)
+
+    def _next_steps(self) -> Sequence[NextStep]:
+        return after_comparison(self.result)
 
     def to_html(self, path: str | Path) -> Path:
         write_html(self.result, Path(path))
@@ -192,8 +217,11 @@ class Diagnosed(Answer):
     def verdict(self) -> str:
         return self.diagnosis.verdict
 
-    def show(self, console: Terminal | None = None) -> None:
-        print_diagnosis(self.diagnosis, console or Terminal(), self.report)
+    def _print(self, console: Terminal, every: bool) -> None:
+        print_diagnosis(self.diagnosis, console, self.report)
+
+    def _next_steps(self) -> Sequence[NextStep]:
+        return after_diagnosis(self.diagnosis, self.subject.records)
 
     def to_html(self, path: str | Path) -> Path:
         write_diagnosis_html(self.diagnosis, self.subject, Path(path))
@@ -260,13 +288,15 @@ class Paired(Answer):
         """Which tensor is which."""
         return mappings.read_mapping(self.folder / "mapping.yaml")
 
-    def show(self, console: Terminal | None = None) -> None:
-        console = console or Terminal()
+    def _print(self, console: Terminal, every: bool) -> None:
         for number, part in enumerate(self._parts):
             if number:
                 console.print()
-            part.show(console)
+            part._print(console, every)
         console.tell(f"results: {self.folder}")
+
+    def _next_steps(self) -> Sequence[NextStep]:
+        return self._parts[-1]._next_steps()
 
     def to_html(self, path: str | Path) -> Path:
         """Write the page of the diagnosis where there is one, else that of the training; see `Answer.to_html`."""
@@ -308,8 +338,8 @@ class Linted(Answer):
     def exit_code(self) -> int:
         return int(self.audit.differ)
 
-    def show(self, console: Terminal | None = None) -> None:
-        print_audit(self.audit, self.keras, self.torch, self.traced, console or Terminal())
+    def _print(self, console: Terminal, every: bool) -> None:
+        print_audit(self.audit, self.keras, self.torch, self.traced, console)
 
     def _json(self) -> dict[str, Any]:
         return {**self.audit.to_dict(), "keras": self.keras.target, "torch": self.torch.target}
@@ -353,11 +383,11 @@ class Mapped(Answer):
         mappings.write_mapping(Path(path), self.mapping)
         return replace(self, path=Path(path))
 
-    def show(self, console: Terminal | None = None) -> None:
-        console, doubts, mapping = console or Terminal(), doubts_of(self.mapping), self.mapping
-        for line in doubts[:_LISTED]:
+    def _print(self, console: Terminal, every: bool) -> None:
+        doubts, mapping = doubts_of(self.mapping), self.mapping
+        for line in doubts if every else doubts[:_LISTED]:
             console.tell(f"  {line}")
-        if len(doubts) > _LISTED:
+        if len(doubts) > _LISTED and not every:
             console.tell(
                 f"  and {len(doubts) - _LISTED} more{'' if self.path is None else f', in {self.path}'}"
             )
@@ -386,9 +416,10 @@ class Mapped(Answer):
 
 @dataclass(frozen=True, repr=False)
 class Studied(Answer):
-    """Trainings over seeds: 'equivalent', 'different' or 'undecided'. report: as of `Compared`."""
+    """Trainings over seeds: 'equivalent', 'different' or 'undecided'. folder: of the study. report: as of `Compared`."""
 
     result: StudyResult
+    folder: Path
     report: str
 
     @property
@@ -399,8 +430,11 @@ class Studied(Answer):
     def exit_code(self) -> int:
         return self.result.exit_code
 
-    def show(self, console: Terminal | None = None) -> None:
-        print_study(self.result, console or Terminal(), self.report)
+    def _print(self, console: Terminal, every: bool) -> None:
+        print_study(self.result, console, self.report)
+
+    def _next_steps(self) -> Sequence[NextStep]:
+        return after_study(self.result, self.folder)
 
     def to_html(self, path: str | Path) -> Path:
         write_study_html(self.result, Path(path))

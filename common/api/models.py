@@ -18,7 +18,7 @@ import numpy as np
 from parity.common.api.answers import Compared, Diagnosed, Linted, Mapped, Paired
 from parity.common.assertions.arguments import Inputs, as_flags, named, written
 from parity.common.assertions.assertions import Assertions
-from parity.common.base.errors import ExternalModelError, SpecError
+from parity.common.base.errors import ExternalModelError, check_least
 from parity.common.base.scratch import scratch_folder
 from parity.common.base.terminal import Terminal
 from parity.common.execution.worker import require
@@ -35,7 +35,6 @@ from parity.common.external.process.naming import name_of, target_of
 from parity.common.external.process.pass_result import Array, Arrays
 from parity.common.external.process.worker import ExternalWorker
 from parity.common.report.html.diagnosis import Subject
-from parity.common.report.terminal import write_reports
 from parity.common.spec import RunConfig
 from parity.common.spec.external.mapping import read_mapping
 from parity.common.spec.external.outline import Outline
@@ -112,8 +111,8 @@ def pair(
         RunError: a training failed, or a person interrupted.
     """
     folder = Path(out)
-    if replicas < 1 or timing_rounds < 0:
-        raise SpecError("--replicas must be at least 1 and --timing-rounds at least 0")
+    check_least(1, replicas=replicas)
+    check_least(0, timing_rounds=timing_rounds)
     configs = [RunConfig.from_text(text, device=device, pin=True) for text in placements]
     with scratch_folder("models-") as scratch:
         arrays = isinstance(data, Mapping)
@@ -148,7 +147,7 @@ def pair(
 def _paired(outcome: Outcome, folder: Path) -> Paired:
     """Write the reports of what came of a pair."""
     result, found = outcome.result, outcome.diagnosis
-    compared = None if result is None else Compared(result, write_reports(result, folder))
+    compared = None if result is None else Compared(result).written(folder)
     diagnosed = None
     if found is not None:
         asked = (folder / ASKED).read_text()

@@ -9,15 +9,14 @@ from typing import Any, Literal
 
 from parity.common import recipes
 from parity.common.api.answers import Compared, Studied
-from parity.common.base.errors import SpecError
+from parity.common.base.errors import SpecError, check_least, did_you_mean
 from parity.common.base.terminal import Terminal
 from parity.common.execution import session
-from parity.common.parity.result import Result, read_session
+from parity.common.parity.result import read_session
 from parity.common.record import claim_folder
 from parity.common.report.files import write_both
 from parity.common.report.html.study import write_study_html
 from parity.common.report.study import study_to_json
-from parity.common.report.terminal import write_reports
 from parity.common.spec import RunConfig, TrainSpec, load_spec, override
 from parity.common.spec.stock import refuse_stock
 from parity.common.study.collect import collect, count_of_records
@@ -95,8 +94,8 @@ def run(
         RunError: a run failed, or a person interrupted.
     """
     chosen = read_spec(spec, settings)
-    if replicas < 1 or timing_rounds < 0:
-        raise SpecError("--replicas must be at least 1 and --timing-rounds at least 0")
+    check_least(1, replicas=replicas)
+    check_least(0, timing_rounds=timing_rounds)
     texts = list(placements) or session.default_placements(replicas)
     configs = [RunConfig.from_text(text, device=device, pin=True, digests=digests) for text in texts]
     folder = Path("runs") / chosen.name if out is None else Path(out)
@@ -108,12 +107,7 @@ def run(
     claim_folder(folder)
     stages = session.stages_of(chosen, configs, folder, timing_rounds)
     session.work(stages, folder, Terminal(stderr=True, quiet=quiet))
-    return concluded(read_session(folder), folder)
-
-
-def concluded(result: Result, folder: Path) -> Compared:
-    """Write the reports of a session; raises RecordError where they cannot be."""
-    return Compared(result, write_reports(result, folder))
+    return Compared(read_session(folder)).written(folder)
 
 
 def study(
@@ -261,7 +255,7 @@ def continued(question: StudySpec, folder: Path, seeds: int | None, failed: Fail
 def studied(result: StudyResult, folder: Path) -> Studied:
     """Write the reports of a study; raises RecordError where they cannot be."""
     shown = write_both(folder / "report", study_to_json(result), lambda page: write_study_html(result, page))
-    return Studied(result, shown)
+    return Studied(result, folder, shown)
 
 
 def _claim(folder: Path) -> None:
@@ -277,7 +271,8 @@ def _figures(names: Sequence[str], margins: Sequence[str]) -> list[dict[str, Any
     """The figures with their margins; one without a name is that of all others."""
     unknown = [name for name in names if name not in METRICS]
     if unknown:
-        raise SpecError(f"--metric {unknown[0]}: expected one of {', '.join(METRICS)}")
+        near = did_you_mean(unknown[0], METRICS)
+        raise SpecError(f"--metric {unknown[0]}: expected one of {', '.join(METRICS)}{near}")
     default, own = DEFAULT_MARGIN, {}
     for text in margins:
         name, equals, size = text.rpartition("=")

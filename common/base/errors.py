@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from importlib import metadata
+import re
+from collections.abc import Iterable, Mapping
 
 # What pyproject.toml calls the toolkit.
 DISTRIBUTION = "tf-torch-parity"
@@ -58,12 +58,45 @@ def check_printable(names: Iterable[str], where: object, kind: type[ParityError]
             )
 
 
+def check_least(least: int, **counts: int | None) -> None:
+    """Raise SpecError, which names the flag, unless these numbers are at least `least`; None is one that is not given."""
+    for name, value in counts.items():
+        if value is not None and value < least:
+            raise SpecError(f"--{name.replace('_', '-')} must be at least {least}, received {value}")
+
+
+def did_you_mean(given: object, known: Iterable[str], called: Mapping[str, str] = {}) -> str:
+    """Return "; did you mean 'x'?" with the known name most like a given one; '' where none is like it.
+
+    Args:
+        given: what was typed, as optim.Adam, too.
+        known: what there is.
+        called: other names of what there is, such as those of the frameworks: name -> ours.
+    """
+    import difflib  # slow, and seldom needed
+
+    ours = list(known)
+    names = {_squeezed(other): name for other, name in called.items() if name in ours}
+    names |= {_squeezed(name): name for name in ours}
+    word = _squeezed(str(given)[:80].rpartition(".")[2])
+    near = difflib.get_close_matches(word, names, 1) or [
+        name for name in names if len(word) > 2 and word in name
+    ]
+    return f"; did you mean {names[near[0]]!r}?" if near else ""
+
+
+def _squeezed(name: str) -> str:
+    return re.sub(r"[\W_]", "", name.lower())
+
+
 def how_to_install(extra: str) -> str:
     """The command that adds an extra to the toolkit, to end a message with.
 
     By its name only where it is installed: pip then adds the extra to what is there. Otherwise pip would download
     whatever a registry has under this name.
     """
+    from importlib import metadata  # slow, and seldom needed
+
     try:
         metadata.version(DISTRIBUTION)
     except metadata.PackageNotFoundError:

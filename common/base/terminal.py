@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar
 
 from rich.console import Console
 from rich.text import Text
@@ -16,8 +18,20 @@ class Terminal(Console):
     Cells of tables and labels of trees are text as well; what is to be styled in them is made by `styled`.
     """
 
+    _silent: ClassVar[bool] = False
+
     def __init__(self, **options: Any) -> None:
-        super().__init__(emoji=False, markup=False, highlight=False, **options)
+        super().__init__(emoji=False, markup=False, highlight=False, **{"quiet": Terminal._silent, **options})
+
+    @classmethod
+    @contextmanager
+    def silenced(cls) -> Iterator[None]:
+        """Within it, consoles that are made show nothing."""
+        before, Terminal._silent = Terminal._silent, True
+        try:
+            yield
+        finally:
+            Terminal._silent = before
 
     def render_str(self, text: str, **options: Any) -> Text:
         """Text as it is, in one line; all that is printed as a string comes through here."""

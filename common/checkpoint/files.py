@@ -217,7 +217,7 @@ def read_manifest(folder: Path) -> Manifest:
             manifest = manifest.model_copy(update={"spec_hash": manifest.spec.content_hash()})
         return manifest
     except ValidationError as error:
-        raise CheckpointError(f"{path}: {explain(error, made, 'Manifest')}") from None
+        raise CheckpointError(f"{path}: {explain(error, made, 'Manifest', Manifest)}") from None
 
 
 def _seal(manifest: Mapping[str, Any]) -> str:

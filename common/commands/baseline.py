@@ -13,7 +13,7 @@ from rich.table import Table
 from parity import __version__
 from parity.common.base.errors import SpecError
 from parity.common.base.terminal import Terminal
-from parity.common.commands import make_folder
+from parity.common.commands import make_folder, print_result
 from parity.common.parity.baseline import BaselineResult, Change, compare_baseline
 from parity.common.report.files import finite, write_data
 from parity.common.report.terminal import figures_table, table_console
@@ -28,11 +28,13 @@ def run(options: argparse.Namespace) -> int:
     Raises:
         SpecError: a flag belongs to comparisons of runs, or the threshold is no share.
     """
-    if options.floor or options.checks:
-        raise SpecError("--floor and --checks belong to comparisons of runs; leave them out with --baseline")
+    for name in ("floor", "checks", "mapping"):
+        if getattr(options, name):
+            raise SpecError(f"--{name} belongs to comparisons of runs; leave it out with --baseline")
     if not 0 < options.threshold < 1:
         raise SpecError(f"--threshold must be above 0 and below 1, received {options.threshold:g}")
     results = [compare_baseline(options.reference, new, options.threshold) for new in options.candidates]
+    print_result(options, to_json(results))
     shown = None
     if options.out is not None:
         make_folder(options.out)

@@ -14,7 +14,7 @@ from parity.common.base.errors import CheckpointError
 from parity.common.base.plain import print_line
 from parity.common.base.units import show_size
 from parity.common.checkpoint import Checkpoint, checkpoints_of, find, read_checkpoint
-from parity.common.commands import add_command
+from parity.common.commands import COMMANDS, add_command, print_result
 from parity.common.commands.inputs import rows_of
 from parity.common.external.checkpoints import (
     FORMATS,
@@ -31,27 +31,41 @@ _ROWS = 2
 
 def add(commands: Any) -> None:
     """Register both subcommands."""
-    text = "list, verify and export what a run has saved"
+    text = COMMANDS["checkpoint"].about
     group = commands.add_parser("checkpoint", help=text, description=f"{text.capitalize()}.")
     actions = group.add_subparsers(required=True, metavar="ACTION")
-    listing = add_command(actions, "list", _list, "list the checkpoints of a run; needs neither framework")
+    listing = add_command(
+        actions,
+        "list",
+        _list,
+        examples=("checkpoint list runs/ddp", "checkpoint list runs/ddp --json"),
+        text="list the checkpoints of a run; needs neither framework",
+        result="them",
+    )
     listing.add_argument("run", type=Path, help="the folder of a run")
     verify = add_command(
         actions,
         "verify",
         _verify,
-        "check every file of a checkpoint, or of all of a run, against its manifest; needs neither framework",
         "Exit codes: 0 all whole, 2 one is damaged or there is none.",
+        ("checkpoint verify runs/ddp", "checkpoint verify runs/ddp/checkpoints/step_00000100"),
+        text="check every file of a checkpoint, or of all of a run, against its manifest; needs neither framework",
+        result="what is whole and what is damaged",
     )
     verify.add_argument("path", type=Path, help="the folder of a checkpoint, or of a run")
     export = add_command(
         actions,
         "export",
         _export,
-        "write the weights of a run, or of one checkpoint, in a framework's own format",
         "Of a run: its final state, or else its latest whole checkpoint. Where the spec evaluates with the average"
         " of the weights, that is what is written. A checkpoint that your own Keras or torch code has saved is"
         " turned into the other framework's by `parity export`.",
+        (
+            "checkpoint export runs/ddp --to keras --out model.keras",
+            "checkpoint export runs/tf --to safetensors --out model.safetensors",
+        ),
+        text="write the weights of a run, or of one checkpoint, in a framework's own format",
+        result="what was written",
     )
     export.add_argument("path", type=Path, help="the folder of a checkpoint, or of a run")
     export.add_argument(
@@ -62,6 +76,7 @@ def add(commands: Any) -> None:
         " safetensors: the same tensors; dcp: the same, as a folder of torch.distributed.checkpoint",
     )
     export.add_argument("--out", type=Path, required=True, help="new file, or folder of dcp")
+    export.add_argument("--overwrite", action="store_true", help="replace a file that OUT is")
     _add_export(commands)
 
 
@@ -70,9 +85,14 @@ def _add_export(commands: Any) -> None:
         commands,
         "export",
         _export_user_checkpoint,
-        "turn a checkpoint of your own Keras model into one of its torch port, or back: weights, optimizer, step",
         "Training then goes on in the other framework where it stopped. What the toolkit itself has trained is"
         " written by `parity checkpoint export`. mapping.yaml is what `parity pair` writes.",
+        (
+            "export --mapping runs/pair/mapping.yaml --from model.weights.h5 --to model.pt --keras my_pkg.models:build",
+            "export --mapping runs/pair/mapping.yaml --from model.safetensors --to model.keras --keras"
+            " my_pkg.models:build --weights-only",
+        ),
+        result="what was written",
     )
     flag, builder = command.add_argument, "MODULE:ATTRIBUTE"
     flag("--mapping", type=Path, required=True, help="mapping.yaml of the two models")
@@ -96,6 +116,7 @@ def _add_export(commands: Any) -> None:
         flag(f"--{side}-optimizer", metavar=builder, help=slots)
     samples = "an .npz file, as of `parity pair`: samples that models are called with that have no weights before that"
     flag("--data", type=Path, metavar="FILE", help=samples)
+    flag("--overwrite", action="store_true", help="replace a file that is there once the new one is whole")
     flag("--weights-only", action="store_true", help="leave out the optimizer and the step")
 
 
@@ -104,8 +125,11 @@ def _list(options: argparse.Namespace) -> int:
     if not folders:
         find(options.run)  # says why
     table = Table("checkpoint", "step", "of", "mean loss", "placement", "size", "written", "", box=None)
-    for folder in folders:
-        table.add_row(folder.name, *_row(folder))
+    rows = [(folder.name, *_row(folder)) for folder in folders]
+    for row in rows:
+        table.add_row(*row)
+    names = ("checkpoint", "step", "steps", "loss", "placement", "size", "written", "state")
+    print_result(options, [dict(zip(names, row, strict=True)) for row in rows])
     table_console().print(table)
     return 0
 
@@ -130,15 +154,19 @@ def _verify(options: argparse.Namespace) -> int:
     folders = checkpoints_of(options.path)
     if not folders:
         checkpoint, _ = find(options.path)
+        print_result(options, {"whole": [str(checkpoint.folder)], "damaged": []})
         _say_whole(checkpoint)
         return 0
     damaged: list[str] = []
+    whole: list[str] = []
     for folder in folders:
         try:
             _say_whole(read_checkpoint(folder))
+            whole.append(str(folder))
         except CheckpointError as error:
             damaged.append(str(error))
             print_line(f"damaged  {error}")
+    print_result(options, {"whole": whole, "damaged": damaged})
     if damaged:
         raise CheckpointError(
             f"{options.path}: {len(damaged)} of {len(folders)} checkpoints are damaged; a run that goes on passes"
@@ -161,10 +189,11 @@ def _export(options: argparse.Namespace) -> int:
         raise CheckpointError(
             f"--out {options.out}: what is written by --to {options.to} ends in {' or '.join(endings)}"
         )
-    check_destination(options.out, CheckpointError)
+    check_destination(options.out, CheckpointError, options.overwrite)
     if not options.path.is_dir():
         raise CheckpointError(f"{options.path}: no such folder; give that of a run or of a checkpoint")
     answer = export_checkpoint(options.path.resolve(), options.to, options.out.resolve())
+    print_result(options, {**answer, "out": str(options.out)})
     for problem in answer["passed_over"]:
         print_line(f"passed over: {problem}")
     print_line(f"{options.out}: step {answer['step']} from {answer['source']}; {answer['said']}")
@@ -180,6 +209,8 @@ def _export_user_checkpoint(options: argparse.Namespace) -> int:
     source, destination = (
         End(path, *given[End(path).framework], inputs) for path in (options.source, options.destination)
     )
-    for line in convert_checkpoint(options.mapping, source, destination, options.weights_only):
+    lines = convert_checkpoint(options.mapping, source, destination, options.weights_only, options.overwrite)
+    print_result(options, {"out": str(options.destination), "notes": lines})
+    for line in lines:
         print_line(line)
     return 0

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from rich.markup import escape
 
-from parity.common.base.errors import RunError, SpecError
+from parity.common.base.errors import RunError, SpecError, did_you_mean
 from parity.common.base.scratch import scratch_folder
 from parity.common.base.terminal import Terminal, styled
 from parity.common.base.units import parse_sizes, show_size
-from parity.common.commands import add_command, check_positive, write_json
+from parity.common.commands import add_command, check_positive, print_result
 from parity.common.planning.collectives.bench import DTYPES, Plan
 from parity.common.planning.collectives.operations import OPERATIONS
 from parity.common.planning.collectives.run import Row, collect
@@ -27,9 +26,12 @@ _AS_GIVEN = ("ranks", "dtype", "device", "repeats", "timeout_seconds")
 
 def add(commands: Any) -> None:
     """Register the subcommand."""
-    text = "check collective operations against NumPy, and time them over sizes"
-    epilog = "Exit codes: 0 all results right, 1 a result was wrong, 2 usage or run error."
-    command = add_command(commands, "collectives", run, text, epilog)
+    notes = "Exit codes: 0 all results right, 1 a result was wrong, 2 usage or run error."
+    examples = (
+        "collectives --ranks 2",
+        "collectives --framework torch --ranks 4 --sizes 1KiB:64MiB:x8 --json rows.json",
+    )
+    command = add_command(commands, "collectives", run, notes, examples, result="the rows")
     flag = command.add_argument
     flag("--framework", choices=["torch", "tensorflow", "both"], default="both")
     flag("--ranks", type=int, default=2, help="torch: processes; TensorFlow: devices [2]")
@@ -40,7 +42,6 @@ def add(commands: Any) -> None:
     flag("--operations", help=f"some of {','.join(OPERATIONS)} [all]")
     flag("--repeats", type=int, default=20, help="timed runs of each case [20]")
     flag("--timeout-seconds", type=int, default=60, help="an operation's longest wait [60]")
-    flag("--json", type=Path, metavar="FILE", help="also write the rows as JSON")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -48,6 +49,8 @@ def run(options: argparse.Namespace) -> int:
     plan = plan_of(options)
     both: list[Framework] = ["torch", "tensorflow"]
     frameworks = both if options.framework == "both" else [options.framework]
+    cases = f"{len(plan.operations)} operations, {len(plan.sizes)} sizes, {plan.repeats} times each"
+    Terminal(stderr=True).tell(f"{cases}, in {' and '.join(frameworks)} on {plan.ranks} ranks", "dim")
     rows: list[Row] = []
     with scratch_folder() as scratch:
         for framework in frameworks:
@@ -58,8 +61,7 @@ def run(options: argparse.Namespace) -> int:
             except RunError as error:
                 # The log that it names goes with the folder.
                 raise RunError(f"{framework}: {str(error).partition(' (log:')[0]}") from None
-    if options.json is not None:
-        write_json(options.json, _facts(plan, rows))
+    print_result(options, _facts(plan, rows))
     show(rows, plan, table_console())
     return int(any(row.wrong for row in rows))
 
@@ -76,7 +78,8 @@ def plan_of(options: argparse.Namespace) -> Plan:
     chosen = tuple(OPERATIONS) if options.operations is None else tuple(options.operations.split(","))
     for operation in chosen:
         if operation not in OPERATIONS:
-            raise SpecError(f"--operations: unknown {operation!r}; known: {', '.join(OPERATIONS)}")
+            near = did_you_mean(operation, OPERATIONS)
+            raise SpecError(f"--operations: unknown {operation!r}; known: {', '.join(OPERATIONS)}{near}")
     given = {name: getattr(options, name) for name in _AS_GIVEN}
     return Plan(sizes=sizes, operations=chosen, **given)
 

@@ -11,7 +11,7 @@ from parity.common import api
 from parity.common.base.errors import ParityError, SpecError
 from parity.common.base.files import numbered_folders
 from parity.common.base.plain import print_error, print_line
-from parity.common.commands import add_command, make_folder, write_json
+from parity.common.commands import VERDICTS, add_command, make_folder, print_result
 from parity.common.parity.result import Result
 from parity.common.record import read_record
 
@@ -27,15 +27,17 @@ def add(commands: Any) -> None:
         commands,
         "diagnose",
         run,
-        "find the step, the tensor and the cause by which two runs diverge",
-        "Replays parts of both runs, so it needs their frameworks. Exit codes: 0 parity, 1 divergent, 2 usage or"
-        " run error, 3 inconclusive.",
+        f"Replays parts of both runs, so it needs their frameworks. {VERDICTS}",
+        (
+            "diagnose runs/tf runs/ddp --out why",
+            "diagnose runs/tf runs/ddp --floor runs/floor/00 runs/floor/01 --json=all.json --keep --out why",
+        ),
+        result="the whole diagnosis",
     )
     flag = command.add_argument
     flag("reference", type=Path, metavar="RUN_A", help="record of a finished run: the reference")
     flag("candidate", type=Path, metavar="RUN_B", help="record of one that differs from it")
     flag("--out", type=Path, help="folder for diagnosis.html and diagnosis.json [none: terminal only]")
-    flag("--json", type=Path, metavar="FILE", help="also write the whole diagnosis as JSON there")
     floor = "below float64: permuted runs that show the noise floor"
     flag("--floor", type=Path, nargs="+", default=[], help=floor)
     for side, name in (("a", "RUN_A"), ("b", "RUN_B")):
@@ -65,9 +67,8 @@ def run(options: argparse.Namespace) -> int:
     if options.out is not None:
         make_folder(options.out)
         found = found.written(options.out / "diagnosis")
-    if options.json is not None:
-        write_json(options.json, found.to_json())
-    found.show()
+    print_result(options, found.to_json())
+    found.show(every=options.verbose)
     return found.exit_code
 
 

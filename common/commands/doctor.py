@@ -16,7 +16,7 @@ from parity import __version__
 from parity.common.base.errors import ParityError, how_to_install
 from parity.common.base.package import MODULES
 from parity.common.base.terminal import Terminal
-from parity.common.commands import add_command
+from parity.common.commands import add_command, print_result
 from parity.common.execution.worker import describe, require
 from parity.common.spec import Placement
 from parity.common.spec.capabilities import ENGINES, LAUNCHERS, STRATEGIES, launchers_of, packages_of, refusal
@@ -35,35 +35,39 @@ _OPTIONAL = {
 
 def add(commands: Any) -> None:
     """Register the subcommand."""
-    add_command(commands, "doctor", run, "what is installed, which devices, which strategies can run here")
+    examples = "doctor", "doctor --json"
+    add_command(commands, "doctor", run, "Exit codes: 0 both frameworks run, 2 one does not.", examples)
 
 
 def run(options: argparse.Namespace) -> int:
     """Print what can run here; the exit code is 2 where a framework cannot."""
-    del options
     console = Terminal()
     cores = len(os.sched_getaffinity(0))
     console.tell(f"python {sys.version.split()[0]}, {cores} cores, parity {__version__}")
-    usable = 0
+    frameworks: dict[str, Any] = {}
     for framework in MODULES:
         try:
             require(framework)
             facts = describe(framework)
         except ParityError as error:
             console.say(f"[red]✗[/red] {framework}: {escape(str(error))}")
+            frameworks[framework] = {"error": str(error)}
             continue
-        usable += 1
+        frameworks[framework] = facts
         versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
         devices = ", ".join(facts["gpus"]) or "no GPU"
         text = f"{versions}; {devices}; collectives of {facts['collectives']}"
         console.say(f"[green]✓[/green] {framework}: {escape(text)}")
         for line in possible(framework, facts["lacks"]):
             console.tell(f"    {line}")
+    packages = {name: importlib.util.find_spec(name) is not None for name in _OPTIONAL}
     for package, use in _OPTIONAL.items():
-        there = importlib.util.find_spec(package) is not None
+        there = packages[package]
         mark = "[green]✓[/green]" if there else "[yellow]-[/yellow]"
         console.say(f"{mark} {package} ({use}){'' if there else ': not installed'}")
-    return 0 if usable == len(MODULES) else 2
+    about = {"python": sys.version.split()[0], "cores": cores, "parity": __version__}
+    print_result(options, {**about, "frameworks": frameworks, "packages": packages})
+    return 2 if any("error" in facts for facts in frameworks.values()) else 0
 
 
 def possible(framework: Framework, lacks: Mapping[str, bool]) -> Iterator[str]:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any
 
 from parity.common import api
-from parity.common.base.plain import print_document
-from parity.common.commands import add_command, add_model_flags
+from parity.common.commands import add_command, add_model_flags, print_result
 from parity.common.commands.inputs import add_input_flags, inputs_of
 from parity.common.report.terminal import table_console
 
@@ -23,9 +21,13 @@ def add(commands: Any) -> None:
         commands,
         "lint",
         run,
-        "compare the settings of a Keras model and its PyTorch port, without training",
         "Exit codes: 0 no difference but of layout or initial values, 1 differences, 2 usage error or a model that cannot be built."
         " Rows are those of DIFFERENCES: what frameworks are known to do differently.",
+        (
+            "lint --keras my_pkg.models:build --torch my_pkg.port:Net --input-shape 32,32,3",
+            "lint --keras my_pkg.models:build --torch my_pkg.port:Net --data my.npz --json",
+        ),
+        result="every value of every layer",
     )
     flag, model = command.add_argument, "MODULE:ATTRIBUTE"
     add_model_flags(command)
@@ -33,7 +35,6 @@ def add(commands: Any) -> None:
     flag("--torch-optimizer", metavar=model, help="likewise; called with the model's parameters")
     add_input_flags(command, required=False)
     flag("--mapping", type=Path, help="a mapping.yaml that says which layers correspond")
-    flag("--json", action="store_true", help="print JSON, every value and every layer")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -46,8 +47,6 @@ def run(options: argparse.Namespace) -> int:
         torch_optimizer=options.torch_optimizer,
         mapping=options.mapping,
     )
-    if options.json:
-        print_document(json.dumps(found.to_json(), indent=1) + "\n")
-    else:
-        found.show(table_console())
+    print_result(options, found.to_json())
+    found.show(table_console(), every=options.verbose)
     return found.exit_code

@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+import yaml
+
 from parity.common.base.plain import print_document
-from parity.common.commands import add_command, add_spec_flags
+from parity.common.commands import add_command, add_spec_flags, print_result
 from parity.common.execution.checks import check_run
 from parity.common.execution.operating_system import on_each_node
 from parity.common.execution.training_cli import choose_spec
@@ -21,9 +23,12 @@ _AS_GIVEN = ("kind", "image", "memory", "claim", "folder", "namespace")
 
 def add(commands: Any) -> None:
     """Register the subcommand."""
-    text = "print Kubernetes objects that train a spec, for kubectl apply -f -"
-    epilog = "A --spec file is sent along as a ConfigMap."
-    command = add_command(commands, "manifest", run, text, epilog)
+    notes = "A --spec file is sent along as a ConfigMap."
+    examples = (
+        "manifest digits_cnn --kind pytorchjob --placement torch:ddp:4,nodes=2 --image my/parity:1",
+        "manifest digits_cnn --kind job --placement tf:mirrored:2 --image my/parity:1 | kubectl apply -f -",
+    )
+    command = add_command(commands, "manifest", run, notes, examples, result="the objects")
     flag = command.add_argument
     kinds = "of Kubeflow's training operator: pytorchjob or tfjob; job needs no operator"
     flag("--kind", choices=kubernetes.KINDS, required=True, help=kinds)
@@ -60,5 +65,8 @@ def run(options: argparse.Namespace) -> int:
         cpus=options.cpus or str(here * placement.threads_per_replica),
         **{name: getattr(options, name) for name in _AS_GIVEN},
     )
-    print_document(kubernetes.manifest(request))
+    text = kubernetes.manifest(request)
+    objects = [each for each in yaml.safe_load_all(text) if each]
+    print_result(options, {"apiVersion": "v1", "kind": "List", "items": objects})
+    print_document(text)
     return 0

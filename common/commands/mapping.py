@@ -8,8 +8,7 @@ from typing import Any
 
 from parity.common import api
 from parity.common.base.errors import RecordError
-from parity.common.base.terminal import Terminal
-from parity.common.commands import add_command, add_model_flags
+from parity.common.commands import add_command, add_model_flags, print_result
 from parity.common.commands.inputs import add_input_flags, inputs_of
 from parity.common.external.mapping.models import check_mapped
 
@@ -23,10 +22,14 @@ def add(commands: Any) -> None:
         commands,
         "map",
         run,
-        "find out which tensors and layers of a Keras model and its PyTorch port correspond, without training",
         "Exit codes: 0 every trained tensor has its counterpart, 2 usage error, a model that cannot be built, or a tensor"
         " without counterpart, 3 some pairs are doubtful. The file is what 'parity pair', 'parity export' and, for the"
         " layers, 'parity diagnose' take as --mapping.",
+        (
+            "map --keras my_pkg.models:build --torch my_pkg.port:Net --data my.npz",
+            "map --keras my_pkg.models:build --torch my_pkg.port:Net --input-shape 32,32,3 --out my.yaml --overwrite",
+        ),
+        result="the mapping",
     )
     add_model_flags(command)
     flag = command.add_argument
@@ -44,6 +47,7 @@ def run(options: argparse.Namespace) -> int:
     inputs = inputs_of(options, _ROWS)
     assert inputs is not None
     found = api.map(options.keras, options.torch, inputs, mapping=options.mapping).write(out)
-    found.show(Terminal())
+    print_result(options, found.to_json())
+    found.show(every=options.verbose)
     check_mapped(found.mapping, found.outlines, out)
     return found.exit_code

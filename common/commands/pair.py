@@ -8,8 +8,12 @@ from typing import Any
 
 from parity.common import api
 from parity.common.base.errors import SpecError
-from parity.common.base.terminal import Terminal
-from parity.common.commands import add_command, add_model_flags
+from parity.common.commands import (
+    VERDICTS,
+    add_command,
+    add_model_flags,
+    print_result,
+)
 
 # Flags that are arguments of `parity.pair`.
 _AS_GIVEN = (
@@ -25,8 +29,13 @@ def add(commands: Any) -> None:
         commands,
         "pair",
         run,
-        "compare a Keras model with its PyTorch port: weights copied, trained alike, differences named",
-        "Exit codes: 0 parity, 1 divergent, 2 usage or run error, 3 inconclusive.",
+        VERDICTS,
+        (
+            "pair --keras my_pkg.models:build --torch my_pkg.port:Net --data my.npz --loss mse --optimizer"
+            " adam,learning_rate=1e-3",
+            "pair --keras my_pkg.models:build --torch my_pkg.port:Net --data pictures --image-size 32,32 --divide-by 255",
+        ),
+        result="report and diagnosis",
     )
     add_model_flags(command)
     flag = command.add_argument
@@ -110,7 +119,8 @@ def run(options: argparse.Namespace) -> int:
         placements=options.placement or (),
         **{name: getattr(options, name) for name in _AS_GIVEN},
     )
-    found.show(Terminal())
+    print_result(options, found.to_json())
+    found.show(every=options.verbose)
     return found.exit_code
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from parity.common.base.errors import SpecError
 from parity.common.base.terminal import Terminal
-from parity.common.commands import add_command, add_spec_flags, check_positive, parse_counts
+from parity.common.commands import add_command, add_spec_flags, check_positive, parse_counts, print_result
 from parity.common.execution.training_cli import choose_spec
 from parity.common.report.files import scale_to_json, write_both
 from parity.common.report.html.comparison import write_scale_html
@@ -30,9 +30,13 @@ def add(commands: Any) -> None:
         commands,
         "scale",
         run,
-        "measure speedup, efficiency and what they are lost to, over replicas and frameworks",
         "Exit codes: 0 the speedups are known, 2 usage or run error, 3 too noisy to conclude. After an"
         " interruption 'parity report OUT' reads the rounds that were finished.",
+        (
+            "scale digits_cnn --mode both",
+            "scale digits_mlp --placement torch:ddp --replicas 1,2,4 --rounds 3",
+        ),
+        result="the report",
     )
     add_spec_flags(command)
     flag = command.add_argument
@@ -73,7 +77,7 @@ def run(options: argparse.Namespace) -> int:
     question = question_of(options)
     folder = options.out or Path("runs") / f"{question.spec.name}-scale"
     experiment.run_scale(question, folder, Terminal(stderr=True), options.overwrite)
-    return report(folder)
+    return report(folder, options)
 
 
 def question_of(options: argparse.Namespace) -> Question:
@@ -107,10 +111,11 @@ def _steps(spec: TrainSpec, options: argparse.Namespace) -> int:
     return int(options.steps)
 
 
-def report(folder: Path) -> int:
+def report(folder: Path, options: argparse.Namespace) -> int:
     """Analyse a session, write its reports and say what was found."""
     result = experiment.read_scale(folder)
     data = scale_to_json(result)
+    print_result(options, data)
     shown = write_both(folder / "report", data, lambda page: write_scale_html(result, page))
     print_scale(result, table_console(), shown)
     return result.exit_code

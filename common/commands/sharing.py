@@ -9,7 +9,7 @@ from typing import Any
 from parity.common.base.errors import RecordError, SpecError
 from parity.common.base.files import naming_os_errors, numbered_folders, replacing
 from parity.common.base.plain import print_document, print_line
-from parity.common.commands import add_command
+from parity.common.commands import add_command, print_result
 from parity.common.external.scripts.recorded import unwrapped
 from parity.common.parity.result import judge
 from parity.common.record import claim_folder, read_record
@@ -25,9 +25,13 @@ def add(commands: Any) -> None:
         commands,
         "share",
         run,
-        "write records for TensorBoard, Weights & Biases, MLflow or a spreadsheet; needs neither framework",
         "Nothing is sent anywhere: each library writes files. csv keeps every digit, mlflow and wandb too,"
         " tensorboard those of float32.",
+        (
+            "share runs/digits_cnn --to tensorboard --out board",
+            "share runs/tf runs/ddp --to csv --out tables",
+        ),
+        result="what was written",
     )
     share.add_argument("records", type=Path, nargs="+", help="folders of runs, or of sessions with several")
     share.add_argument("--to", choices=sorted(WRITERS), required=True, help="whose files to write")
@@ -36,7 +40,11 @@ def add(commands: Any) -> None:
         commands,
         "table",
         _table,
-        "print a comparison as a table for a paper, with versions and hardware; needs neither framework",
+        examples=(
+            "table runs/digits_cnn --format latex --hardware '2x NVIDIA H100' --out parity.tex",
+            "table runs/tf runs/ddp",
+        ),
+        result="",
     )
     table.add_argument(
         "paths",
@@ -61,6 +69,8 @@ def run(options: argparse.Namespace) -> int:
     runs = shared([read_record(folder) for folder in folders])
     claim_folder(options.out)
     opened = WRITERS[options.to](runs, options.out)
+    written = [{"name": each.name, "steps": len(each.steps), "columns": list(each.columns)} for each in runs]
+    print_result(options, {"runs": written, "folder": str(options.out), "open": opened})
     for each in runs:
         print_line(f"{each.name}: {len(each.steps)} steps, {len(each.columns)} columns")
     print_line(f"open: {opened}")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from parity.common.base.errors import RecordError
-from parity.common.base.plain import print_document, print_line
-from parity.common.commands import add_command
+from parity.common.base.plain import print_error, print_line
+from parity.common.commands import add_command, check_positive, print_rows
 from parity.common.record import RunRecord, read_record
 
 _ROWS_AT_ONCE = 1 << 12
@@ -19,11 +19,16 @@ _WIDTH = 14
 
 def add(commands: Any) -> None:
     """Register the subcommand."""
-    text = "print what a run recorded of its steps; works on a run that goes on, too"
-    command = add_command(commands, "steps", run, text)
+    examples = ("steps runs/ddp --tail 5", "steps runs/ddp --first-step 100 --last-step 199 --format csv")
+    command = add_command(commands, "steps", run, examples=examples, result="a line for each step")
     command.add_argument("record", type=Path, help="the folder of a run")
-    command.add_argument("--first", type=int, help="step to begin with [the first]")
-    command.add_argument("--last", type=int, help="step to end with [the last]")
+    command.add_argument("--head", type=int, metavar="N", help="of the steps chosen the first N")
+    command.add_argument("--tail", type=int, metavar="N", help="of the steps chosen the last N")
+    command.add_argument("--first-step", type=int, metavar="STEP", help="step to begin with [the first]")
+    command.add_argument("--last-step", type=int, metavar="STEP", help="step to end with [the last]")
+    # As they were called before; --last does not say whether it counts.
+    command.add_argument("--first", dest="first_step", type=int, help=argparse.SUPPRESS)
+    command.add_argument("--last", type=int, help=argparse.SUPPRESS)
     command.add_argument(
         "--format",
         choices=sorted(_LINES),
@@ -34,17 +39,37 @@ def add(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the rows."""
+    check_positive(options, "head", "tail")
+    if options.last is not None:
+        print_error("parity: --last is now --last-step, the step to end with; --tail N prints the last N")
+        options.last_step = options.last
     record = read_record(options.record)
-    rows = _rows(record, options.first, options.last)
+    rows = _rows(record, options.first_step, options.last_step)
+    if options.head is not None:
+        rows = slice(rows.start, min(rows.stop, rows.start + options.head))
+    if options.tail is not None:
+        rows = slice(max(rows.start, rows.stop - options.tail), rows.stop)
     columns = {"step": record.steps, "loss": record.loss, **record.columns}
     columns = {name: column[rows] for name, column in columns.items()} | {"step": record.steps[rows]}
     names, line = list(columns), _LINES[options.format]
+    if options.json:
+        each = (dict(zip(names, row, strict=True)) for row in _parts(columns))
+        print_rows(options, each)
+        if options.json == "-":
+            return 0
     if options.format != "jsonl":
         print_line(",".join(names) if options.format == "csv" else " ".join(f"{n:>{_WIDTH}}" for n in names))
-    for start in range(0, rows.stop - rows.start, _ROWS_AT_ONCE):
-        part = [column[start : start + _ROWS_AT_ONCE].tolist() for column in columns.values()]
-        print_document("".join(f"{line(names, row)}\n" for row in zip(*part, strict=True)))
+    for row in _parts(columns):
+        print_line(line(names, row))
     return 0
+
+
+def _parts(columns: Mapping[str, Any]) -> Iterator[Sequence[float]]:
+    """The rows of columns, of which few are held at once."""
+    count = len(next(iter(columns.values())))
+    for start in range(0, count, _ROWS_AT_ONCE):
+        part = [column[start : start + _ROWS_AT_ONCE].tolist() for column in columns.values()]
+        yield from zip(*part, strict=True)
 
 
 def _rows(record: RunRecord, first: int | None, last: int | None) -> slice:

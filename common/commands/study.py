@@ -10,7 +10,7 @@ from typing import Any
 from parity.common.api import trainings
 from parity.common.base.errors import SpecError
 from parity.common.base.terminal import Terminal
-from parity.common.commands import add_command, add_spec_flags, check_positive, parse_counts
+from parity.common.commands import add_command, add_spec_flags, check_positive, parse_counts, print_result
 from parity.common.execution.training_cli import choose_spec
 from parity.common.report.study import print_plan
 from parity.common.report.terminal import table_console
@@ -31,9 +31,12 @@ from parity.common.study.session import room_for, run_study, train_seeds
 
 _EPILOG = (
     "Exit codes: 0 equivalent, 1 different, 2 usage or run error, 3 undecided. The same command goes on where it was stopped;"
-    " --out with more --seeds adds seeds. Examples: parity study --recipe digits_cnn --set precision=float32 --placement"
-    " torch:ddp:2,stock=mixed_bfloat16 --placement tf:mirrored:2,stock=mixed_bfloat16 --margin score=0.005 |"
-    " parity study --records runs/keras_seeds --records runs/torch_seeds --margin 2%"
+    " --out with more --seeds adds seeds."
+)
+_EXAMPLES = (
+    "study digits_cnn --set precision=float32 --placement torch:ddp:2,stock=mixed_bfloat16 --placement"
+    " tf:mirrored:2,stock=mixed_bfloat16 --margin score=0.005",
+    "study --records runs/keras_seeds --records runs/torch_seeds --margin 2%",
 )
 
 
@@ -43,8 +46,9 @@ def add(commands: Any) -> None:
         commands,
         "study",
         run,
-        "show whether trainings that cannot be equal are equivalent: over seeds, against a margin",
         _EPILOG,
+        _EXAMPLES,
+        result="the report",
     )
     add_flags(command)
     flag = command.add_argument
@@ -59,7 +63,12 @@ def add(commands: Any) -> None:
     flag(
         "--plan", action="store_true", help="train a pilot only, and print how many seeds and hours it takes"
     )
-    flag("--pilot", type=int, default=FEWEST_SEEDS, help=f"seeds of --plan [{FEWEST_SEEDS}]")
+    flag(
+        "--pilot",
+        type=int,
+        default=FEWEST_SEEDS,
+        help=f"seeds of --plan [{FEWEST_SEEDS}]",
+    )
     flag("--report", action="store_true", help="analyse what is there; train nothing")
     flag(
         "--element", type=int, metavar="N", help="train the N-th seed only, from 0: an element of a job array"
@@ -111,6 +120,8 @@ def run(options: argparse.Namespace) -> int:
         raise SpecError(f"--pilot must be at least {FEWEST_SEEDS}, received {options.pilot}")
     if options.parallel is not None:
         check_positive(options, "parallel")
+    if options.json is not None and (options.plan or options.element is not None):
+        raise SpecError("--json is for a study's verdict, which --plan and --element do not give")
     console = Terminal(stderr=True)
     question, folder = _begun(options)
     if question.spec is not None and not options.report:
@@ -121,18 +132,19 @@ def run(options: argparse.Namespace) -> int:
             train_seeds(question, folder, options.pilot, console, parallel)
             print_plan(question, collect(question, folder), parallel, table_console())
             return 0
-        return _conclude(run_study(question, folder, console, parallel), folder)
-    return report(question, folder)
+        return _conclude(run_study(question, folder, console, parallel), folder, options)
+    return report(question, folder, options)
 
 
-def report(question: StudySpec, folder: Path) -> int:
+def report(question: StudySpec, folder: Path, options: argparse.Namespace) -> int:
     """Analyse what a study has of its seeds, write its reports and say what was found; returns the exit code."""
-    return _conclude(judge_study(question, collect(question, folder)), folder)
+    return _conclude(judge_study(question, collect(question, folder)), folder, options)
 
 
-def _conclude(result: StudyResult, folder: Path) -> int:
+def _conclude(result: StudyResult, folder: Path, options: argparse.Namespace) -> int:
     found = trainings.studied(result, folder)
-    found.show(table_console())
+    print_result(options, found.to_json())
+    found.show(table_console(), every=options.verbose)
     return found.exit_code
 
 

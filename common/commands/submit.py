@@ -11,9 +11,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from parity.common.base.errors import RunError, SpecError
+from parity.common.base.errors import RunError
 from parity.common.base.plain import print_document, print_error, print_line
-from parity.common.commands import add_command, add_spec_flags, parse_counts, study
+from parity.common.commands import (
+    add_command,
+    add_spec_flags,
+    check_positive,
+    parse_counts,
+    print_result,
+    study,
+)
 from parity.common.execution.training_cli import choose_spec
 from parity.common.planning.submission import submit as submission
 from parity.common.planning.submission.status import REPORT, State, report_of, states_of
@@ -34,8 +41,12 @@ def add(commands: Any) -> None:
         commands,
         "submit",
         run,
-        "train on a SLURM cluster and compare there, by the scripts in slurm/",
         "Follow the jobs with: parity status OUT. What a site must change is in slurm/env.sh.",
+        (
+            "submit digits_cnn --nodes 2 --gpus-per-node 4 --partition gpu --dry-run",
+            "submit digits_cnn --scale 1,2,4 --placement torch:ddp",
+        ),
+        result="the jobs",
     )
     add_spec_flags(command)
     flag = command.add_argument
@@ -69,9 +80,10 @@ def _add_status(commands: Any) -> None:
         commands,
         "status",
         follow,
-        "what the jobs of 'parity submit' do, and their verdict once they have ended",
         "Exit codes: those of 'parity compare' or 'parity scale'; 2 also where a job failed; 4 some job has not"
         " ended.",
+        ("status runs/digits_cnn-slurm", "status runs/digits_cnn-slurm --wait 3600"),
+        result="the jobs' states and, once all have ended, the report",
     )
     command.add_argument("out", type=Path, help="the folder of the submission")
     wait = "for the end, at most so long"
@@ -84,8 +96,7 @@ def run(options: argparse.Namespace) -> int:
     folder = (options.out or Path("runs") / f"{spec.name}-slurm").resolve()
     gpus = options.gpus_per_node is not None
     size = Size(options.nodes, options.gpus_per_node if gpus else options.tasks_per_node, gpus)
-    if min(size.nodes, size.per_node, options.rounds) < 1:
-        raise SpecError("--nodes, --gpus-per-node, --tasks-per-node and --rounds must be at least 1")
+    check_positive(options, "nodes", "gpus_per_node", "tasks_per_node", "rounds")
     named = {"partition": options.partition, "account": options.account, "time": options.time}
     given = [f"--{name}={value}" for name, value in named.items() if value] + options.sbatch
     question: Question | StudySpec | None = None
@@ -101,9 +112,14 @@ def run(options: argparse.Namespace) -> int:
         counts = sorted({config.placement.replicas for config in sweep.placements})
         jobs = submission.sweep(sweep, counts, size, given, folder)
     if options.dry_run:
+        print_result(options, {"out": str(folder), "script": submission.script(jobs)})
         _show(jobs)
         return 0
-    for job in submission.submit(jobs, spec, folder, question).jobs:
+    submitted = submission.submit(jobs, spec, folder, question).jobs
+    print_result(
+        options, {"out": str(folder), "jobs": [{"id": job.id, "name": job.name} for job in submitted]}
+    )
+    for job in submitted:
         print_line(f"job {job.id}: {job.name}")
     print_line(f"follow them with: parity status {folder} --wait 3600")
     return 0
@@ -134,16 +150,18 @@ def follow(options: argparse.Namespace) -> int:
         states = states_of(submitted, options.out)
     for state in states:
         print_line(f"{state.name} {state.id} {state.word}{f': {state.about}' if state.about else ''}")
-    return _conclude(states, options.out)
+    return _conclude(states, options.out, options)
 
 
-def _conclude(states: Sequence[State], folder: Path) -> int:
+def _conclude(states: Sequence[State], folder: Path, options: argparse.Namespace) -> int:
     # A divergent pair ends its report with a code that SLURM calls a failure.
     trained = [state for state in states[:-1] if state.ended]
     failed = next((state for state in trained if not state.succeeded), None)
     if failed is not None:
         raise RunError(f"{failed.name} (job {failed.id}) has not succeeded, so there is no verdict")
+    jobs = [{"id": state.id, "name": state.name, "state": state.word} for state in states]
     if not all(state.ended for state in states):
+        print_result(options, {"jobs": jobs, "report": None})
         print_error("not all jobs have ended")
         return NOT_ENDED
     if not (folder / REPORT).is_file():
@@ -151,6 +169,7 @@ def _conclude(states: Sequence[State], folder: Path) -> int:
             f"job {states[-1].id} wrote no {REPORT}; see {folder}/logs/{states[-1].name}-{states[-1].id}.log"
         )
     report = report_of(folder)
+    print_result(options, {"jobs": jobs, "report": report})
     print_line(f"verdict: {report['verdict']}; report: {folder / 'report.html'}")
     for found in report.get("results", ()):
         print_line(f"  {found['verdict']}: {found['sentence']}")

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-from absl import flags
 from pydantic.fields import FieldInfo
 
 from parity.common.base.errors import SpecError
@@ -61,26 +58,6 @@ def config_of(framework: Framework, values: dict[str, Any], options: dict[str, A
     if "every_steps" in save or "every_minutes" in save:
         values["save"] = save
     return RunConfig.with_fields({**values, "framework": framework}, options)
-
-
-def spelled(arguments: Iterable[str], mark: str) -> list[str]:
-    """Arguments with the words of each flag's name joined by `mark`, whether dashes or underscores joined them."""
-    found = []
-    for argument in arguments:
-        name, equals, value = argument.partition("=")
-        if re.fullmatch(r"--\w[\w-]*", name):
-            name = f"--{re.sub('[-_]', mark, name[2:])}"
-        found.append(name + equals + value)
-    return found
-
-
-def check_flagfile(arguments: Sequence[str]) -> None:
-    """Raise absl's Error for a --flagfile that is no file: of a device absl would wait for the end, which it may not have."""
-    for argument, following in zip(arguments, [*arguments[1:], ""], strict=True):
-        name, equals, value = argument.partition("=")
-        file = Path(value if equals else following)
-        if name in ("--flagfile", "-flagfile") and not file.is_file():
-            raise flags.Error(f"--flagfile {file}: no such file")
 
 
 def flags_of(placement: Placement, run_options: RunOptions = RunOptions()) -> list[str]:

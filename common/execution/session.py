@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 import re
 import shutil
+import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -19,6 +21,7 @@ from parity.common.record.header import read_header
 from parity.common.spec import Placement, RunConfig, TrainSpec
 
 TIMED_STEPS = 40
+_WORTH_SAYING_SECONDS = 60
 MINIMUM_MEMBERS = 4  # permuted runs that a noise floor takes
 PHASE_REPEATS = 5  # of each phase, after a run
 TRAINING = "training"
@@ -84,16 +87,48 @@ def work(
             removed where nothing was, unless `keep`, or a log inside says why it failed.
     """
     used = Workers(folder / "logs") if workers is None else workers
+    stages = list(stages)
+    outlook = _Outlook([job for _, jobs in stages for job in jobs], console)
+    console.tell(f"{outlook.text}; records go into {folder}", "dim")
     try:
         with used if workers is None else nullcontext():
             for title, jobs in stages:
-                _run_stage(title, jobs, used, console)
+                _run_stage(title, jobs, used, console, outlook)
     except KeyboardInterrupt:
         raise RunError(f"interrupted; finished runs are in {folder}") from None
     except ParityError:
         if not (keep or used.log_matters or holds_runs_or_logs(folder)):
             shutil.rmtree(folder)
         raise
+
+
+class _Outlook:
+    """How much there is to run, and once the first run has shown how fast, about how long it takes."""
+
+    def __init__(self, jobs: Sequence[Job], console: Terminal) -> None:
+        self._steps = [job.config.run_options.steps_of(job.spec.steps) for job in jobs]
+        self._console, self._began, self._told = console, time.monotonic(), False
+
+    @property
+    def text(self) -> str:
+        """'20 runs, 5 of 200 steps and 15 of 40'."""
+        parts = [f"{count} of {steps}" for steps, count in Counter(self._steps).items()]
+        count, (first, *others) = len(self._steps), parts
+        if not others:
+            return f"{count} run{'s' * (count > 1)} of {self._steps[0]} steps"
+        return f"{count} runs, {first} steps and {', '.join(others)}"
+
+    def after_run(self) -> None:
+        """After the first run print about how long the others take, by their steps, where that is long enough to matter."""
+        if self._told:
+            return
+        self._told, seconds = True, time.monotonic() - self._began
+        left = seconds * sum(self._steps[1:]) / self._steps[0]
+        if left > _WORTH_SAYING_SECONDS:
+            self._console.tell(
+                f"the first run took {seconds:.0f} s: about {left / 60:.0f} min for the others, if they are like it",
+                "dim",
+            )
 
 
 def holds_runs_or_logs(folder: Path) -> bool:
@@ -175,7 +210,9 @@ def name_of(number: int, placement: Placement) -> str:
     return f"{number:02d}_{placement.label.replace(' ', '_')}"
 
 
-def _run_stage(title: str, jobs: Sequence[Job], workers: Workers, console: Terminal) -> None:
+def _run_stage(
+    title: str, jobs: Sequence[Job], workers: Workers, console: Terminal, outlook: _Outlook
+) -> None:
     several = len({job.spec.global_batch_size for job in jobs}) > 1
     for number, job in enumerate(jobs, start=1):
         placement, run_options, instrumentation = job.config.parts
@@ -185,6 +222,7 @@ def _run_stage(title: str, jobs: Sequence[Job], workers: Workers, console: Termi
         steps = run_options.steps_of(job.spec.steps)
         with progress.watch({placement.label: job.folder}, steps):
             workers.train(job.spec, placement, job.folder, run_options, instrumentation)
+        outlook.after_run()
 
 
 def remove(folder: Path) -> None:

@@ -17,6 +17,7 @@ from absl import app, flags
 from pydantic.fields import FieldInfo
 
 from parity.common import recipes
+from parity.common.base.command_line import check_flagfile, spelled
 from parity.common.base.ending import exit_code_of
 from parity.common.base.errors import MissingPackageError, ParityError, RunError, SpecError, how_to_install
 from parity.common.base.package import MODULES
@@ -26,7 +27,7 @@ from parity.common.base.stop import interrupting, listen
 from parity.common.checkpoint.files import checkpoints_of, step_of
 from parity.common.execution import progress, resume, supervise
 from parity.common.execution.checks import check_run, effective_batch
-from parity.common.execution.flags import check_flagfile, choices_of, config_of, fields, spelled, type_of
+from parity.common.execution.flags import choices_of, config_of, fields, type_of
 from parity.common.execution.process_context import process_context, starts_ranks
 from parity.common.execution.processes.liveness import OUTER, report_stacks, silence_limit
 from parity.common.execution.worker import require
@@ -51,8 +52,12 @@ def run(framework: Framework) -> None:
     module = MODULES[framework]
 
     def train(arguments: list[str]) -> int:
-        if len(arguments) > 1:
-            raise SpecError(f"unexpected argument {arguments[1]!r}; every setting is a --flag")
+        for word in arguments[1:]:
+            if values.recipe not in (None, word):
+                raise SpecError(
+                    f"two recipes are given, {values.recipe!r} and {word!r}; every other setting is a --flag"
+                )
+            values.recipe = word
         report_stacks()
         require(framework)
         if values.describe:
@@ -261,7 +266,12 @@ def quiet_stderr(log: Path) -> Iterator[None]:
 
 def choose_spec(recipe: str | None, spec_file: str | None, overrides: list[str]) -> TrainSpec:
     """The spec that was asked for, overrides applied. Raises SpecError with one line."""
-    if (recipe is None) == (spec_file is None):
-        raise SpecError("give either --recipe NAME or --spec FILE")
+    if recipe is None and spec_file is None:
+        raise SpecError(
+            "nothing to train is named; begin with the recipe digits_mlp, which takes seconds ('parity recipes' lists all),"
+            " or give a spec of your own with --spec FILE"
+        )
+    if recipe is not None and spec_file is not None:
+        raise SpecError(f"recipe {recipe!r} and spec file {spec_file!r} are both given; leave one out")
     spec = recipes.get(recipe) if recipe is not None else load_spec(Path(spec_file or ""))
     return override(spec, overrides)

@@ -109,7 +109,7 @@ class End:
 
 
 def convert_checkpoint(
-    mapping_path: Path, source: End, destination: End, weights_only: bool = False
+    mapping_path: Path, source: End, destination: End, weights_only: bool = False, overwrite: bool = False
 ) -> list[str]:
     """Write the destination's file from the source's; returns what a person should know, in lines.
 
@@ -118,6 +118,7 @@ def convert_checkpoint(
         source: must exist.
         destination: must not; it is written whole or not at all.
         weights_only: leave out the optimizer and the step.
+        overwrite: destination may exist; it is replaced once the new one is whole.
 
     Raises:
         ParityError: why it cannot be done, in one line.
@@ -129,7 +130,7 @@ def convert_checkpoint(
         )
     if not source.path.is_file():
         raise ExternalModelError(f"{source.path}: no such file")
-    check_destination(destination.path)
+    check_destination(destination.path, overwrite=overwrite)
     mapping = maps.read_mapping(mapping_path)
     _check_mapping(mapping_path, mapping, source, destination)
     for framework in sides:
@@ -212,9 +213,13 @@ def _unwrapped(state: State, known: set[str], prefixes: Sequence[str]) -> State:
     return state
 
 
-def check_destination(path: Path, error: type[ParityError] = ExternalModelError) -> None:
-    """Raise an `error` unless a new file can be written there."""
+def check_destination(
+    path: Path, error: type[ParityError] = ExternalModelError, overwrite: bool = False
+) -> None:
+    """Raise an `error` unless a new file can be written there; `overwrite`: or one take the place of another file."""
     for taken in (path, partial_of(path)):
+        if overwrite and taken == path and path.is_file():
+            continue
         if taken.exists() or taken.is_symlink():
             whose = "" if taken == path else ", which an export that was ended may have left"
             raise error(f"{taken}: already there{whose}; give a new file or remove this one")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from parity.common.base.errors import RecordError
+from parity.common.base.errors import RecordError, did_you_mean
 from parity.common.base.files import numbered_folders
 from parity.common.parity.budget import budget_of
 from parity.common.parity.comparable import check_comparable
@@ -75,6 +75,11 @@ def read_session(folder: Path) -> Result:
     """
     records = [read_record(path) for path in numbered_folders(folder / "runs")]
     if not records:
+        if not folder.exists():
+            beside = [path.name for path in folder.parent.glob("*")]
+            raise RecordError(f"{folder}: there is no such folder{did_you_mean(folder.name, beside)}")
+        if (folder / "header.json").is_file():
+            raise RecordError(f"{folder}: the record of one run; 'parity compare' compares it with another")
         raise RecordError(f"{folder}: holds no runs/; give the folder that 'parity run' wrote")
     floors = [read_record(path) for path in numbered_folders(folder / "floor")]
     rounds = [

@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 
-from parity.common.base.errors import SpecError
+from parity.common.base.errors import SpecError, did_you_mean
 from parity.common.recipes import digits, images, text
 from parity.common.spec import TrainSpec
 
@@ -35,7 +35,8 @@ def get(name: str) -> TrainSpec:
     """The spec of a recipe; raises SpecError naming the known ones."""
     base, _, variant = name.partition(":")
     if base not in RECIPES or variant not in ("", "tiny"):
-        raise SpecError(f"unknown recipe {name!r}; known: {', '.join(RECIPES)}; most also as NAME:tiny")
+        near = did_you_mean(name, names())
+        raise SpecError(f"unknown recipe {name[:80]!r}; 'parity recipes' lists all{near}")
     if not variant:
         return RECIPES[base]()
     if not has_tiny(base):

@@ -33,7 +33,7 @@ def parse(kind: type[SpecT], path: Path) -> SpecT:
     try:
         return kind.model_validate(data)
     except ValidationError as error:
-        raise RecordError(f"{path}: {explain(error, data, kind.__name__)}") from None
+        raise RecordError(f"{path}: {explain(error, data, kind.__name__, kind)}") from None
 
 
 def read_json(path: Path) -> Any:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pydantic import Discriminator, Field, Tag
 
 from parity import __version__
-from parity.common.base.errors import RecordError
+from parity.common.base.errors import RecordError, did_you_mean
 from parity.common.base.files import naming_os_errors
 from parity.common.record.files import parse, read_json, write_json
 from parity.common.record.version_0_1 import WithOldNames
@@ -26,6 +26,8 @@ from parity.common.spec.script_info import EARLIER_KIND, KIND
 
 FORMAT = "parity-run-record"
 SCHEMA = 2
+# Records that a message names.
+_LISTED = 3
 STEP_FIELDS = (
     "loss_sum",
     "count",
@@ -146,7 +148,7 @@ def read_header(folder: Path) -> Header:
     """The header of a record; raises RecordError where there is none, or one that is foreign or damaged."""
     path = folder / "header.json"
     if not path.is_file():
-        raise RecordError(f"{folder}: not a run record (no header.json)")
+        raise RecordError(f"{folder}: not a run record{_why(folder)}")
     made = read_json(path)
     if isinstance(made, dict) and {"format", "schema_version"} <= made.keys():
         found = f"{made['format']} {made['schema_version']}"
@@ -160,6 +162,22 @@ def read_header(folder: Path) -> Header:
     if header.spec_hash != header.spec.content_hash():
         raise RecordError(f"{folder}/header.json: spec_hash is not that of the spec beside it")
     return header
+
+
+def _why(folder: Path) -> str:
+    """What a folder is instead of a record, and where the nearest ones are."""
+    if not folder.exists():
+        beside = [path.name for path in folder.parent.glob("*")]
+        return f": there is no such folder{did_you_mean(folder.name, beside)}"
+    if folder.is_file():
+        return ": it is a file; give the folder of the run"
+    inside = sorted(
+        path.parent for depth in ("", "*/", "*/*/") for path in folder.glob(f"{depth}header.json")
+    )
+    if not inside:
+        return " (no header.json)"
+    more = f" and {len(inside) - _LISTED} more" if len(inside) > _LISTED else ""
+    return f": a folder with several; give one of them: {', '.join(map(str, inside[:_LISTED]))}{more}"
 
 
 def steps_in(path: Path) -> int:

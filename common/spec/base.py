@@ -2,24 +2,69 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 import re
-from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, Self, get_args
+from collections.abc import Mapping, Sequence
+from types import UnionType
+from typing import Annotated, Any, ClassVar, Literal, Self, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, Strict, ValidationError, model_validator
 
-from parity.common.base.errors import SpecError
+from parity.common.base.errors import SpecError, did_you_mean
 
 Convention = Literal["keras", "torch"]
 # Field -> its value under each convention, in this order.
 Conventions = Mapping[str, tuple[Any, Any]]
 
 
-# Of more kinds than this an error names only those that look like what was given.
+# Of more kinds than this an error names only the one that looks like what was given.
 _KINDS_SHOWN = 12
+# Kinds and fields as Keras and PyTorch call them, for messages; what is called alike but for capitals is not listed.
+FRAMEWORK_NAMES = {
+    "CrossEntropyLoss": "softmax_cross_entropy",
+    "SparseCategoricalCrossentropy": "softmax_cross_entropy",
+    "CategoricalCrossentropy": "softmax_cross_entropy",
+    "NLLLoss": "softmax_cross_entropy",
+    "BCEWithLogitsLoss": "binary_cross_entropy",
+    "BCELoss": "binary_cross_entropy",
+    "BinaryCrossentropy": "binary_cross_entropy",
+    "MSE": "mean_squared_error",
+    "MSELoss": "mean_squared_error",
+    "MAE": "mean_absolute_error",
+    "L1Loss": "mean_absolute_error",
+    "SmoothL1Loss": "huber",
+    "KLDivLoss": "kl_divergence",
+    "Linear": "dense",
+    "ReLU": "activation",
+    "GELU": "activation",
+    "Softmax": "activation",
+    "AvgPool2d": "average_pool2d",
+    "MultiHeadAttention": "self_attention",
+    "MultiheadAttention": "self_attention",
+    "BatchNormalization": "batch_norm",
+    "BatchNorm2d": "batch_norm",
+    "LayerNormalization": "layer_norm",
+    "CosineAnnealingLR": "warmup_cosine",
+    "StepLR": "step",
+    "double": "float64",
+    "fp64": "float64",
+    "fp32": "float32",
+    "bf16": "bfloat16_mixed",
+    "bfloat16": "bfloat16_mixed",
+    "fp16": "float16_mixed",
+    "float16": "float16_mixed",
+    "fp8": "float8_mixed",
+    "lr": "learning_rate",
+    "eps": "epsilon",
+    "betas": "beta_1",
+    "pos_weight": "positive_weight",
+    "ignore_index": "ignore",
+    "ignore_class": "ignore",
+    "out_features": "units",
+    "batch_size": "global_batch_size",
+    "epochs": "steps",
+}
 
 # Strict, since pydantic would take true for 1.
 Number = Annotated[float, Strict()]
@@ -49,7 +94,7 @@ class Spec(BaseModel):
         try:
             return cls.model_validate(data)
         except ValidationError as error:
-            raise SpecError(explain(error, data, cls.__name__)) from None
+            raise SpecError(explain(error, data, cls.__name__, cls)) from None
 
     def resolve(self, convention: Convention) -> Self:
         """The same spec with every field that follows a convention written out."""
@@ -146,10 +191,18 @@ def _given(value: Any) -> Any:
     return value
 
 
-def explain(error: ValidationError, data: Any, where: str) -> str:
-    """One line for the first problem of a pydantic error, with a count of the others."""
+def explain(error: ValidationError, data: Any, where: str, spec: Any = None) -> str:
+    """One line for the first problem of a pydantic error, with a count of the others.
+
+    Args:
+        error: what pydantic found.
+        data: what was to be read.
+        where: what it is called, where the problem is in no field.
+        spec: the class or union of classes, whose fields are then suggested for one that it does not have.
+    """
     problems = error.errors(include_url=False)
-    first = problems[0]
+    # A field that is lacking may be the one that is misspelled.
+    first = next((each for each in problems if each["type"] == "extra_forbidden"), problems[0])
     # pydantic puts union tags into the location; keep only what the user wrote.
     path: list[str] = []
     here: Any = data
@@ -164,11 +217,23 @@ def explain(error: ValidationError, data: Any, where: str) -> str:
     field = _printable(".".join(path) or where)
     message = first["msg"].removeprefix("Value error, ")
     if first["type"] in ("union_tag_invalid", "union_tag_not_found"):
-        line = f"{field}: {_kinds(first.get('ctx', {}), first['input'])}"
+        line = (f"{field}: " if path else "") + _kinds(first.get("ctx", {}), first["input"])
     elif first["type"] == "missing":
         line = f"{field}: this field is required"
     elif first["type"] == "extra_forbidden":
-        line = f"{field}: unknown key; run 'parity show --schema' to see the known ones"
+        near = did_you_mean(first["loc"][-1], _fields_at(spec, first["loc"][:-1]), FRAMEWORK_NAMES)
+        lists = "; 'parity show --schema' lists the known ones"
+        line = f"{field}: unknown key{near or lists}"
+    elif first["type"] == "literal_error":
+        allowed = re.findall(r"'([^']*)'|\b(\d+)\b", first["ctx"]["expected"])
+        names = [word or number for word, number in allowed]
+        near = did_you_mean(first["input"], names, FRAMEWORK_NAMES)
+        line = f"{field}: expected one of {', '.join(names)}, received {_short(first['input'])}{near}"
+    elif first["type"] == "model_attributes_type":
+        line = f"{field}: needs fields, such as {field}.kind=..., received {_short(first['input'])}"
+    elif isinstance(first["input"], Mapping | BaseModel) and (not path or _fields_at(spec, first["loc"])):
+        # Of all fields together: the message says what was wrong with them.
+        line = f"{field}: {message}" if path else message
     else:
         line = f"{field}: {message}, received {_short(first['input'])}"
     if len(problems) > 1:
@@ -181,17 +246,45 @@ def _kinds(context: Mapping[str, Any], value: Any) -> str:
     match = re.findall(r"'([a-z0-9_]+)'", str(context.get("expected_tags", "")))
     given = value.get("kind") if isinstance(value, Mapping) else getattr(value, "kind", None)
     known = match or ["see parity show --schema"]
-    if len(known) > _KINDS_SHOWN:
-        near = difflib.get_close_matches(str(given), known, 3, 0.3)
-        text = f"closest are {', '.join(map(repr, near))}; " if near else ""
-        text += f"docs/reference/vocabulary.md lists all {len(known)}"
-    else:
-        text = f"one of {', '.join(map(repr, known))}"
-    return (
-        f"needs a kind, {text}, received {_short(value)}"
-        if given is None
-        else f"unknown kind {_short(given)}; {text}"
+    text = (
+        f"one of {', '.join(known)}"
+        if len(known) <= _KINDS_SHOWN
+        else f"docs/reference/vocabulary.md lists all {len(known)}"
     )
+    if given is None:
+        received = "" if isinstance(value, Mapping) else f", received {_short(value)}"
+        return f"needs a kind: {text}{received}{did_you_mean(value, known, FRAMEWORK_NAMES)}"
+    return f"unknown kind {_short(given)}: {text}{did_you_mean(given, known, FRAMEWORK_NAMES)}"
+
+
+def _fields_at(spec: Any, location: Sequence[int | str]) -> list[str]:
+    """The fields of the part of a spec that pydantic means by a location; none where it is not known."""
+    for part in location:
+        known = spec.model_fields if _is_model(spec) else {}
+        spec = _member(known[part].annotation if part in known else spec, part)
+    return list(spec.model_fields) if _is_model(spec) else []
+
+
+def _is_model(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
+
+
+def _member(annotation: Any, part: int | str) -> Any:
+    """The class within an annotation: of a union, the one of a kind, or the only one."""
+    if isinstance(annotation, type) and get_origin(annotation) is None:
+        return annotation
+    inner = get_args(annotation)
+    if get_origin(annotation) is Annotated:
+        return _member(inner[0], part)
+    if get_origin(annotation) in (Union, UnionType):
+        kinds = [each for each in inner if _is_model(each)]
+        chosen = [
+            each
+            for each in kinds
+            if "kind" in each.model_fields and each.model_fields["kind"].default == part
+        ]
+        return chosen[0] if chosen else kinds[0] if len(kinds) == 1 else annotation
+    return _member(inner[0], part) if inner else annotation
 
 
 def _printable(text: str) -> str:
@@ -201,4 +294,9 @@ def _printable(text: str) -> str:
 
 def _short(value: Any) -> str:
     text = repr(value)
+    if isinstance(value, Mapping):
+        # As it was typed: {0: 8, 5: 4}.
+        text = _printable(f"{{{', '.join(f'{name}: {each}' for name, each in value.items())}}}")
+    elif isinstance(value, list | tuple) and any(isinstance(each, Mapping) for each in value):
+        text = f"a list of {len(value)}"
     return text if len(text) <= 80 else text[:77] + "..."

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from parity.common.base.errors import did_you_mean
 from parity.common.spec import strategies as kinds
 from parity.common.spec.strategies import Framework
 
@@ -270,7 +271,9 @@ def unlisted(framework: Framework, strategy: str, engine: str, launcher: str) ->
     """Why there is no such combination, in one line; None where there is."""
     strategies, engines = STRATEGIES[framework], ENGINES[framework]
     if strategy not in strategies:
-        return f"strategy of {framework} must be one of {', '.join(strategies)}"
+        others = [name for name in STRATEGIES if strategy in STRATEGIES[name]]
+        near = f", which {others[0]} has" if others else did_you_mean(strategy, strategies)
+        return f"strategy of {framework} must be one of {', '.join(strategies)}, received {strategy!r}{near}"
     if engine not in engines or strategy not in engines[engine].strategies:
         able = ", ".join(name for name, row in engines.items() if strategy in row.strategies)
         why = f" ({engines[engine].only})" if engine in engines and engines[engine].only else ""

@@ -35,7 +35,10 @@ def load_spec(path: Path) -> TrainSpec:
     data = parse_yaml(text, str(path))
     if not isinstance(data, dict):
         raise SpecError(f"{path}: a spec is a mapping, received {type(data).__name__}")
-    return TrainSpec.parse(data)
+    try:
+        return TrainSpec.parse(data)
+    except SpecError as error:
+        raise SpecError(f"{path}: {error}") from None
 
 
 def dump_yaml(spec: Spec) -> str:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from operator import index
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
 
-from parity.common.base.errors import SpecError
+from parity.common.base.errors import SpecError, did_you_mean
 from parity.common.base.yaml import parse_yaml
 from parity.common.spec.base import NonNegativeInt, PositiveInt, Spec
 from parity.common.spec.capabilities import ENGINES, STRATEGIES, asked_by, lacks, refusal, unlisted
+from parity.common.spec.run_options import RunOptions
 from parity.common.spec.strategies import Framework, Options
 
 # What a placement's text begins with; options are named beside its fields.
@@ -209,8 +211,9 @@ class Placement(Spec):
         Raises:
             SpecError: with one line, for a field that neither a placement nor the strategy has too.
         """
-        head, fields = parse_text(text)
-        return cls.with_fields({**usual, **head}, fields)
+        with naming_placement(text):
+            head, fields = parse_text(text)
+            return cls.with_fields({**usual, **head}, fields)
 
     @staticmethod
     def split_text(text: str, instead: str) -> tuple[str, str]:
@@ -241,9 +244,23 @@ class Placement(Spec):
         if kind is not None and not options.keys() <= kind.model_fields.keys():
             name = min(options.keys() - kind.model_fields.keys())
             known = ", ".join(sorted(kind.model_fields)) or "none"
-            raise SpecError(f"{name}: not a field of a placement; options of {data['strategy']} are: {known}")
+            near = did_you_mean(name, [*own, *RunOptions.model_fields, *kind.model_fields])
+            raise SpecError(
+                f"{name}: not a field of a placement; options of {data['strategy']} are: {known}{near}"
+            )
         given = {name: value for name, value in fields.items() if name in own}
         return cls.parse({**data, **given, **({"options": options} if options else {})})
+
+
+@contextmanager
+def naming_placement(text: str) -> Iterator[None]:
+    """Within it, a SpecError begins with the placement as it was typed; raises that SpecError."""
+    try:
+        yield
+    except SpecError as error:
+        if str(error).startswith("--placement"):
+            raise
+        raise SpecError(f"--placement {text[:200]!r}: {error}") from None
 
 
 def parse_text(text: str) -> tuple[dict[str, Any], dict[str, Any]]:

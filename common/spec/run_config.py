@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from parity.common.spec.base import Spec
 from parity.common.spec.instrumentation import Instrumentation
-from parity.common.spec.placement import Placement, parse_text, said
+from parity.common.spec.placement import Placement, naming_placement, parse_text, said
 from parity.common.spec.run_options import RunOptions
 
 
@@ -61,8 +61,9 @@ class RunConfig(Spec):
         Raises:
             SpecError: with one line, for an unknown field too.
         """
-        head, fields = parse_text(text)
-        return cls.with_fields({**usual, **head}, fields)
+        with naming_placement(text):
+            head, fields = parse_text(text)
+            return cls.with_fields({**usual, **head}, fields)
 
     @classmethod
     def with_fields(cls, data: dict[str, Any], fields: dict[str, Any]) -> RunConfig:

@@ -20,7 +20,7 @@ from parity.common.record.files import parse, write_json
 from parity.common.spec import Instrumentation, Placement, RunConfig, RunOptions, TrainSpec
 from parity.common.spec.base import NonNegativeInt, PositiveInt, Spec
 from parity.common.spec.model import walk
-from parity.common.spec.placement import parse_text
+from parity.common.spec.placement import naming_placement, parse_text
 from parity.common.spec.precision import LossScale
 from parity.common.spec.stock import StockMode
 from parity.common.study.equivalence import Margin
@@ -50,11 +50,12 @@ class Arm(Spec):
         Raises:
             SpecError: with one line, for an unknown field too.
         """
-        head, fields = parse_text(text)
-        stock, context = fields.pop("stock", None), fields.pop("context", None)
-        modes = [] if stock is None else str(stock).split("+")
-        placement = Placement.with_fields({**usual, **head}, fields)
-        return cls.parse({"placement": placement, "stock": modes, "context": context})
+        with naming_placement(text):
+            head, fields = parse_text(text)
+            stock, context = fields.pop("stock", None), fields.pop("context", None)
+            modes = [] if stock is None else str(stock).split("+")
+            placement = Placement.with_fields({**usual, **head}, fields)
+            return cls.parse({"placement": placement, "stock": modes, "context": context})
 
     @property
     def label(self) -> str:

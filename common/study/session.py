@@ -93,6 +93,8 @@ def train_seeds(
     ]
     if not jobs:
         return
+    each = f"{len(jobs)} run{'s' * (len(jobs) > 1)} of {jobs[0].spec.steps} steps, {parallel} side by side"
+    console.tell(f"{each}; records go into {folder}", "dim")
     room = _Room(jobs, console, question.failed == "error")
     slots = list(range(max(1, min(parallel, len(jobs)))))
     # Elements of a job array share the folder, and each has logs of its own.

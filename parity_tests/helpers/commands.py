@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from parity.common.commands import cli
+from parity.common.commands import main
 from parity_tests.helpers.records import one_line
+
+# Of all commands; it takes a second to make.
+PARSER = main.parser_of()
 
 
 class Cli:
@@ -20,7 +23,7 @@ class Cli:
     def __call__(self, *arguments: object) -> tuple[int, str, str]:
         """(exit code, standard output, standard error)."""
         self._capsys.readouterr()
-        code = cli._dispatch(cli._parser().parse_args([str(argument) for argument in arguments]))
+        code = main.dispatch(PARSER.parse_args([str(argument) for argument in arguments]))
         captured = self._capsys.readouterr()
         return code, captured.out, captured.err
 

@@ -283,7 +283,7 @@ WORDS = [
 COMMANDS = [
     ["compare", "{}", "{}", "--checks"],
     ["compare", "--baseline", "{}", "{}", "--threshold", "0.1"],
-    ["steps", "{}", "--first", "1", "--last", "3", "--format", "csv"],
+    ["steps", "{}", "--first-step", "1", "--tail", "3", "--format", "csv"],
     ["report", "{}"],
     ["plan", "--recipe", "digits_mlp", "--replicas", "2", "--steps", "1", "--first-step", "3", "--json"],
     ["show", "digits_mlp", "--set", "steps=3", "--format", "yaml"],

@@ -21,7 +21,7 @@ from parity.common.spec.base import explain
 from parity.common.spec.external.outline import Outline
 from parity.common.spec.external.target import Target
 from parity.common.spec.imported_loss import Term
-from parity.common.spec.losses import LossBase, parse_loss
+from parity.common.spec.losses import LossBase, LossSpec, parse_loss
 
 PART = re.compile(r",([^=,]+=(?:\[[^\[\]]*\]|\{[^{}]*\}|[^,\[\]{}]*))")
 _NAMED = re.compile(r"([\w./]+)=(.*)", re.DOTALL)
@@ -48,17 +48,17 @@ class Objective:
 
 def parsed_loss(text: str) -> LossBase:
     """A loss from 'softmax_cross_entropy,label_smoothing=0.1'; raises SpecError."""
-    loss: LossBase = parsed_kind("--loss", text, parse_loss)
+    loss: LossBase = parsed_kind("--loss", text, parse_loss, LossSpec)
     return loss
 
 
-def parsed_kind(flag: str, text: str, parse: Callable[[dict[str, Any]], Any]) -> Any:
-    """What `parse` makes of 'kind,field=value,...', in Keras's convention; raises SpecError."""
+def parsed_kind(flag: str, text: str, parse: Callable[[dict[str, Any]], Any], union: Any) -> Any:
+    """What `parse` makes of 'kind,field=value,...', of the classes of `union`, in Keras's convention; raises SpecError."""
     fields = _fields_of(flag, text)
     try:
         return parse(as_ours(fields)).resolve("keras")
     except ValidationError as error:
-        raise SpecError(f"{flag}: {explain(error, as_ours(fields), fields['kind'])}") from None
+        raise SpecError(f"{flag}: {explain(error, as_ours(fields), fields['kind'], union)}") from None
 
 
 def _fields_of(flag: str, text: str) -> dict[str, Any]:

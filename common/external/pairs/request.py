@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from parity.common.base.errors import SpecError
+from parity.common.base.errors import SpecError, check_least
 from parity.common.base.scratch import remove_scratch
 from parity.common.external.pairs.objectives import (
     Objective,
@@ -25,7 +25,7 @@ from parity.common.external.process.batches import WEIGHTS
 from parity.common.external.process.pass_result import Array, Arrays
 from parity.common.spec.external.target import Target
 from parity.common.spec.losses import LossBase
-from parity.common.spec.optimizers import OptimizerBase, parse_optimizer
+from parity.common.spec.optimizers import OptimizerBase, OptimizerSpec, parse_optimizer
 
 DATA = "data.npz"
 TARGETS = ("y", "targets", "labels")
@@ -232,18 +232,17 @@ def requested(
     Raises:
         SpecError: something cannot be, or does not go together.
     """
-    for flag, count in (("--steps", steps), ("--global-batch", global_batch)):
-        if not isinstance(count, int) or count < 1:
-            raise SpecError(f"{flag} must be at least 1, received {count}")
+    check_least(1, steps=steps, global_batch=global_batch)
     if not divide_by > 0:
-        raise SpecError(f"--divide-by must be above 0, received {divide_by}")
+        raise SpecError(f"--divide-by must be above 0, received {divide_by:g}")
     ours, *own = optimizers
     if (own[0] is None) != (own[1] is None):
-        raise SpecError("--keras-optimizer and --torch-optimizer are given together or not at all")
+        given, lacking = ("keras", "torch") if own[1] is None else ("torch", "keras")
+        raise SpecError(f"--{given}-optimizer is given alone; give --{lacking}-optimizer, too")
     if own[0] is not None and ours is not None:
-        raise SpecError("give either --optimizer or --keras-optimizer and --torch-optimizer")
+        raise SpecError("--optimizer would be used on both sides, and each has its own already; leave it out")
     if torch_step is not None and any(losses):
-        raise SpecError("--torch-step gives the loss; give no --loss, --keras-loss or --torch-loss beside it")
+        raise SpecError("--torch-step gives the loss; give no other beside it")
     loss = parsed_losses(*losses) if torch_step is None else steps_of(keras, torch_step)
     if not isinstance(data, SampleFile):
         data = SampleFile.of(
@@ -272,7 +271,7 @@ def requested(
 
 def parsed_optimizer(text: str) -> OptimizerBase:
     """An optimizer from 'adam,learning_rate=1e-3'; raises SpecError."""
-    optimizer: OptimizerBase = parsed_kind("--optimizer", text, parse_optimizer)
+    optimizer: OptimizerBase = parsed_kind("--optimizer", text, parse_optimizer, OptimizerSpec)
     return optimizer
 
 
