@@ -131,7 +131,7 @@ def test_a_fault_is_diagnosed_from_the_command_line(
     assert "forward/dense_1" in out
     assert "◀ finding 1, the first" in out
     assert "kernel_transposed" in out
-    assert out.endswith("report: out/diagnosis.html\n")
+    assert "report: out/diagnosis.html\nnext: " in out
     assert "replaying torch single x1" in err
     said = json.loads((tmp_path / "all.json").read_text())
     assert said == json.loads((tmp_path / "out" / "diagnosis.json").read_text())

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from parity.common.api import models, records
 from parity.common.commands import main
 from parity.common.execution import session
 from parity_tests.helpers.records import MIRRORED, TORCH, Run, tiny_spec

@@ -220,7 +220,11 @@ def test_json_is_all_that_is_printed_and_quiet_prints_nothing(
     assert (code, err) == (1, "") and json.loads(out)["verdict"] == "divergent"
     code, out, _ = parity("compare", "a", "b", "--json", "c.json", "--verbose")
     assert code == 1 and json.loads((tmp_path / "c.json").read_text())["exit_code"] == 1
-    assert "✗ divergent" in out and "loss curve" in out and out.endswith("parity diagnose a b --out why\n")
+    assert (
+        "✗ divergent" in out
+        and "loss curve" in out
+        and out.endswith("parity diagnose a b --out b-diagnosis\n")
+    )
     assert parity("compare", "a", "b", "--quiet") == (1, "", "")
     code, out, err = parity("compare", "a", "c", "--quiet")
     assert (code, out) == (2, "") and "there is no such folder" in err

@@ -18,9 +18,10 @@ from rich.markup import escape
 from rich.table import Table
 from rich.tree import Tree
 
+from parity.common.api import models
 from parity.common.base.plain import plain, print_document, print_error, print_line, without_controls
 from parity.common.base.terminal import Terminal, styled
-from parity.common.commands import main, mapping, pair
+from parity.common.commands import main
 from parity.common.diagnosis.result import TensorComparison
 from parity.common.execution import session
 from parity.common.parity.result import judge
@@ -106,7 +107,7 @@ def shown(page: Path) -> Iterator[str]:
 @pytest.fixture
 def parity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
     monkeypatch.chdir(tmp_path)
-    for module in (session, pair, mapping, experiment):
+    for module in (session, models, experiment):
         monkeypatch.setattr(module, "require", lambda framework: None)
     return Cli(tmp_path, capsys)
 
@@ -190,6 +191,15 @@ CASES: dict[str, list[Case]] = {
     "steps": [
         lambda f: ["steps", f / HOSTILE],
         lambda f: ["steps", f / "spoiled" / HOSTILE],
+    ],
+    "share": [
+        lambda f: ["share", f / HOSTILE, f / "marked", "--to", "csv", "--out", f / "tables"],
+        lambda f: ["share", f / "spoiled" / HOSTILE, "--to", "csv", "--out", f / "more"],
+    ],
+    "table": [
+        lambda f: ["table", f / "a", f / HOSTILE, f / "marked"],
+        lambda f: ["table", f / "a", f / HOSTILE, "--format", "latex", "--hardware", HOSTILE],
+        lambda f: ["table", f / HOSTILE],
     ],
     "checkpoint": [
         lambda f: ["checkpoint", "list", f / HOSTILE],

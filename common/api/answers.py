@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
 
 from parity.common.base.errors import SpecError
 from parity.common.base.terminal import Terminal
@@ -118,7 +117,7 @@ class Answer:
     def _repr_html_(self) -> str:
         console = Terminal(file=io.StringIO(), width=_WIDTH, record=True)
         self.show(console)
-        return Console.export_html(console, inline_styles=True, code_format=_CODE)
+        return console.html()
 
     def _print(self, console: Terminal, every: bool) -> None:
         raise NotImplementedError
@@ -131,10 +130,6 @@ class Answer:
 
     def _json(self) -> dict[str, Any]:
         raise NotImplementedError
-
-
-# Of a notebook's cell: what rich makes of a line, in the colours of the notebook.
-_CODE = '<pre style="white-space:pre;overflow-x:auto;font-family:monospace"><code>{code}</code></pre>'
 
 
 def columns_of(rows: Rows) -> dict[str, NDArray[Any]]:

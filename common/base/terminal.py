@@ -41,6 +41,11 @@ class Terminal(Console):
         """Print one line of rich's markup, however long it is; names in it are escaped (`rich.markup.escape`)."""
         self.print(styled(line), soft_wrap=True)
 
+    def html(self) -> str:
+        """What was printed, where `record=True`, in the colours of the page that it is put into; names are escaped."""
+        frame = '<pre style="white-space:pre;overflow-x:auto;font-family:monospace"><code>{code}</code></pre>'
+        return self.export_html(inline_styles=True, code_format=frame)
+
     def tell(self, text: str, style: str = "") -> None:
         """Print one line of text as it is, however long it is."""
         self.print(Text(plain(text), style), soft_wrap=True)

@@ -44,7 +44,7 @@ def add(commands: Any) -> None:
             "table runs/digits_cnn --format latex --hardware '2x NVIDIA H100' --out parity.tex",
             "table runs/tf runs/ddp",
         ),
-        result="",
+        result="the comparison, as report.json has it,",
     )
     table.add_argument(
         "paths",
@@ -88,6 +88,7 @@ def _table(options: argparse.Namespace) -> int:
         )
     else:
         report = read_json(first / "report.json" if first.is_dir() else first)
+    print_result(options, report)
     text = table_of(report, str(first), FORMATS[options.format], options.hardware)
     if options.out is None:
         print_document(text)
