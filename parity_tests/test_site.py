@@ -21,9 +21,9 @@ from typing import Annotated, Any
 import pytest
 from pydantic import TypeAdapter
 
+from parity.common.base.command_line import spelled
 from parity.common.base.errors import ParityError
 from parity.common.base.yaml import parse_yaml
-from parity.common.execution.flags import spelled
 from parity.common.execution.training_cli import choose_spec
 from parity.common.spec import RunConfig, TrainSpec
 from parity.common.spec.external.mapping import Mapping
@@ -118,7 +118,7 @@ def problem(arguments: list[str]) -> str:
 
 _TRAINER = """
 import json, sys
-from parity.common.execution.flags import spelled
+from parity.common.base.command_line import spelled
 from parity.common.execution.training_cli import _config, _define
 values = _define(sys.argv[1])
 for arguments in json.load(sys.stdin):

@@ -172,7 +172,9 @@ def _command(name: str, parser: argparse.ArgumentParser) -> str:
     actions = [
         action
         for action in parser._actions
-        if not type(action).__module__.startswith("absl") and action.help != argparse.SUPPRESS
+        if not type(action).__module__.startswith("absl")
+        and action.help != argparse.SUPPRESS
+        and action.dest != "help"
     ]
     own = ["/".join(action.option_strings) or action.dest for action in actions]
     usage = [f"parity {name}"]
@@ -192,7 +194,9 @@ def _command(name: str, parser: argparse.ArgumentParser) -> str:
         rows.append(_row(f"`{label}`", values, usual, _expanded_help(parser, action)))
     text = f"# parity {name}\n\n{_text(parser.description or '')}\n\n```text\n{_wrapped(usage)}\n```\n\n"
     if parser.epilog:
-        text += f"```text\n{parser.epilog.strip()}\n```\n\n"
+        notes, _, shown = parser.epilog.partition("examples:\n")
+        text += f"{_text(' '.join(notes.split()))}\n\n" if notes.strip() else ""
+        text += f"```sh\n{inspect.cleandoc(shown)}\n```\n\n" if shown else ""
     return text + ("\n".join(rows) if actions else "It takes no arguments.")
 
 

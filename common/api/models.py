@@ -307,8 +307,8 @@ def export(
         "torch": (_named(torch), _named(torch_optimizer)),
     }
     rows = None if inputs is None else _rows(named(inputs), _LINTED)
-    ends = (End(path, *given[End(path).framework], rows) for path in (Path(source), Path(destination)))
-    return convert_checkpoint(Path(mapping), *ends, weights_only=weights_only)
+    one, other = (End(path, *given[End(path).framework], rows) for path in (Path(source), Path(destination)))
+    return convert_checkpoint(Path(mapping), one, other, weights_only)
 
 
 def assert_same_forward(keras: Model, torch: Model, inputs: Inputs, **options: Any) -> None:

@@ -25,6 +25,7 @@ from parity.common.record import RunRecord
 from parity.common.record import read_record as read_folder
 from parity.common.report.html.diagnosis import Subject
 from parity.common.spec.external.mapping import read_mapping
+from parity.common.spec.strategies import Framework
 
 Record = str | Path | RunRecord
 _MOST_FIELDS = 6
@@ -115,8 +116,8 @@ def Recorder(out: str | Path, model: Any, *arguments: Any, **options: Any) -> An
         RecordError: the model is of neither framework, or what that class raises.
     """
     owners = {cls.__module__.partition(".")[0] for cls in type(model).__mro__}
-    framework = "torch" if "torch" in owners else "tensorflow" if owners & {"keras", "tensorflow"} else None
-    if framework is None:
+    framework: Framework = "torch" if "torch" in owners else "tensorflow"
+    if not owners & {"torch", "keras", "tensorflow"}:
         raise RecordError(
             f"Recorder takes a keras.Model or a torch.nn.Module; received {type(model).__module__}.{type(model).__qualname__}"
         )

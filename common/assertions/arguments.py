@@ -102,7 +102,7 @@ def training_asked(
         target_of(keras, "tensorflow", folder),
         target_of(torch, "torch", folder),
         data,
-        losses=tuple(map(as_flags, (loss, *own_losses))),
+        losses=(as_flags(loss), as_flags(own_losses[0]), as_flags(own_losses[1])),
         optimizers=optimizers,
         targets=targets,
         sample_weights=sample_weights,
