@@ -21,7 +21,6 @@ from typing import Annotated, Any
 import pytest
 from pydantic import TypeAdapter
 
-from parity.common.base.command_line import spelled
 from parity.common.base.errors import ParityError
 from parity.common.base.yaml import parse_yaml
 from parity.common.execution.training_cli import choose_spec
@@ -102,7 +101,7 @@ def problem(arguments: list[str]) -> str:
     """What `parity` would say of these arguments before it does anything; '' where nothing."""
     given = [word for word in arguments if word != "..."]
     try:
-        options = parser().parse_args(spelled(given, "-"))
+        options = parser().parse_args(given)
         recipe = getattr(options, "recipe", None)
         if recipe and getattr(options, "spec", None) is None:
             choose_spec(recipe, None, getattr(options, "set", []))
@@ -118,13 +117,12 @@ def problem(arguments: list[str]) -> str:
 
 _TRAINER = """
 import json, sys
-from parity.common.base.command_line import spelled
 from parity.common.execution.training_cli import _config, _define
 values = _define(sys.argv[1])
 for arguments in json.load(sys.stdin):
     values.unparse_flags()
     try:
-        values(["x", *spelled([word for word in arguments if word != "..."], "_")])
+        values(["x", *(word for word in arguments if word != "...")])
         if "..." not in arguments:
             _config(sys.argv[1], values)
         print("")
@@ -158,7 +156,12 @@ def wrong(pages: dict[str, str]) -> list[str]:
             if command is None:
                 continue
             if command[0] in trained:
-                trained[command[0]].append((name, command[1]))
+                # Their flags have underscores; dashes are taken, too.
+                flags = [
+                    re.sub(r"^--[^=]+", lambda found: "--" + found[0][2:].replace("-", "_"), word)
+                    for word in command[1]
+                ]
+                trained[command[0]].append((name, flags))
             elif said := problem(command[1]):
                 found.append(f"{name}: {' '.join(words)}: {said}")
     for module, lines in trained.items():
@@ -173,7 +176,7 @@ def test_commands_of_pages_parse() -> None:
     pages |= hooks().pages()
     assert wrong(pages) == []
     count = sum(ours(words) is not None for text in pages.values() for words in commands(text))
-    assert count > 100
+    assert count > 70
 
 
 @pytest.mark.parametrize(
