@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import doctest
 import functools
 import json
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
 
 import parity
+from parity.common.api import models, trainings
+from parity.common.api import records as records_module
 from parity.common.base.errors import ExternalModelError, RecordError, SpecError
 from parity.common.external.process.naming import name_of, target_of
 from parity_tests.helpers import ROOT
 from parity_tests.helpers.commands import Cli
-from parity_tests.helpers.records import MIRRORED, TORCH, Run, tiny_spec
+from parity_tests.helpers.records import DDP, MIRRORED, TENSORFLOW, TORCH, Run, tiny_spec
 from parity_tests.peers import Peer, PeerError
+from parity_tests.walkthrough import walk
 
 
 def records(folder: Path, change: float) -> tuple[Path, Path]:
@@ -91,6 +97,48 @@ def test_a_spec_is_read_by_name_file_or_itself(tmp_path: Path) -> None:
         parity.read_spec("digits_mlq")
     with pytest.raises(SpecError, match="at least 1"):
         parity.run(spec, replicas=0)
+
+
+def examples(module: ModuleType) -> list[doctest.DocTest]:
+    """Of the public functions of a module, those that are found on the site."""
+    tests = doctest.DocTestFinder().find(module, extraglobs={"parity": parity})
+    return [test for test in tests if test.examples]
+
+
+def failed(test: doctest.DocTest) -> str:
+    """What an example gave that it should not; '' where all are right."""
+    said: list[str] = []
+    doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test, out=said.append)
+    return "".join(said)
+
+
+def test_examples_of_the_reference_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = Run.of(tiny_spec(), TENSORFLOW)
+    for name, change in (("tf", None), ("ddp", 0), ("faulty", 0.1)):
+        each = run if change is None else run.copy(DDP)
+        each.column("loss_sum")[3] *= 1 + (change or 0)
+        each.write(tmp_path / "runs" / name)
+    tests = examples(records_module) + examples(trainings)
+    assert len(tests) == 3 and [failed(test) for test in tests] == [""] * 3
+    wrong = doctest.DocTestParser().get_doctest(">>> 1 + 1\n3\n", {}, "wrong", None, None)
+    assert "Expected:" in failed(wrong)
+
+
+@pytest.mark.slow
+def test_the_readme_and_its_example_in_the_reference_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two models to a verdict, as on the first page."""
+    assert [command.text for command in walk(ROOT / "README.md", tmp_path)] == ["python verdict.py"]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    shutil.rmtree(tmp_path / "runs")
+    draw = np.random.default_rng(0)
+    data = {"x": draw.normal(size=(256, 20)), "y": draw.integers(0, 10, 256)}
+    (test,) = examples(models)
+    test.globs["data"] = data
+    assert failed(test) == ""
 
 
 def outer() -> object:

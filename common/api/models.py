@@ -109,6 +109,13 @@ def pair(
         ExternalModelError: a model cannot be built or called, or a trained tensor has no counterpart.
         RecordError: `out` holds something else.
         RunError: a training failed, or a person interrupted.
+
+    Examples:
+        >>> found = parity.pair("keras_side:build", "torch_side:build", data, optimizer="adam,learning_rate=1e-3")
+        >>> found.verdict
+        'divergent'
+        >>> [str(fix) for fix in found.table("findings")["fix"]]
+        ['in torch: eps=0.001', 'in torch: negative_slope=0.3']
     """
     folder = Path(out)
     check_least(1, replicas=replicas)

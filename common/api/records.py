@@ -35,6 +35,11 @@ def read_record(folder: str | Path) -> RunRecord:
     """Read the folder of a run: `.loss` (steps,), `.columns`, `.steps`, `.state(name)`, `.header`, `.summary`.
 
     Raises RecordError where it is none, or damaged.
+
+    Examples:
+        >>> record = parity.read_record("runs/tf")
+        >>> record.label, len(record.loss)
+        ('tensorflow mirrored x1', 6)
     """
     return read_folder(Path(folder))
 
@@ -55,6 +60,20 @@ def compare(
     Raises:
         NotComparableError: they are of different specs or scripts.
         RecordError: one is damaged, or there is no candidate.
+
+    Examples:
+        >>> found = parity.compare("runs/tf", "runs/ddp")
+        >>> found.verdict, found.exit_code
+        ('parity', 0)
+        >>> checks = found.table("checks")
+        >>> bool(checks["passed"].all())
+        True
+        >>> found.to_json("parity.json")["verdict"]
+        'parity'
+        >>> print(parity.compare("runs/tf", "runs/faulty"))
+        ✗ divergent  tiny, float64, 6 steps, reference tensorflow mirrored x1
+          ✗ torch ddp x2: loss curve at step 3: deviation 0.091, allowed 1e-12
+        ...
     """
     read = _reader_of(mapping)
     records = [read(each) for each in (reference, *candidates)]

@@ -51,6 +51,11 @@ def read_spec(source: str | Path | TrainSpec, settings: Mapping[str, Any] | None
         settings: fields to change, such as {'optimizer.learning_rate': 0.05}.
 
     Raises SpecError where there is no such recipe, file or field, or a value cannot be.
+
+    Examples:
+        >>> spec = parity.read_spec("digits_mlp", {"steps": 20, "optimizer.learning_rate": 0.05})
+        >>> spec.steps, spec.precision, spec.optimizer.kind
+        (20, 'float64', 'sgd')
     """
     if isinstance(source, TrainSpec):
         spec = source
