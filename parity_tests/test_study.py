@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from parity.common import recipes
+from parity.common import api, recipes
 from parity.common.api import trainings
 from parity.common.base.errors import RunError, SpecError
 from parity.common.commands.main import parser_of
@@ -336,6 +336,11 @@ def test_records_of_scripts(parity: Study) -> None:
     assert code == 0 and "by the seed that they recorded" in out
     (paired,) = parity.result("by_seed")["results"]
     assert paired["saving"]["factor"] > 50
+    answer = api.study(records=["a", "b"], metrics=["final_loss"], margins={"final_loss": "3%"}, out="again")
+    assert answer.verdict == "equivalent" and str(answer).splitlines()[0] == out.splitlines()[0]
+    assert answer.table("figures")["difference"].tolist() == [paired["estimate"]]
+    with pytest.raises(SpecError, match="'score' is not compared"):
+        api.study(records=["a", "b"], metrics=["final_loss"], margins={"score": 0.1}, out="other")
     # In order they are pairs of different seeds, and without pairs their spread is that of the seeds.
     for pairing in ("order", "none"):
         code, _, _ = parity.study(*flags, "--pairing", pairing, "--out", pairing)
