@@ -322,7 +322,7 @@ def test_wrong_name(parity):
     parity.assert_same_forward(keras="my_pkg.models", torch="my_pkg.port:Net", inputs=np.ones((1, 2)))
 
 def test_not_a_name(parity):
-    parity.assert_same_forward(keras=len, torch="my_pkg.port:Net", inputs=np.ones((1, 2)))
+    parity.assert_same_forward(keras=3, torch="my_pkg.port:Net", inputs=np.ones((1, 2)))
 
 def test_lacking(parity):
     parity.assert_same_forward(keras="my_pkg.models:build")
@@ -350,7 +350,7 @@ def test_what_cannot_be_asserted_is_one_line(repository: pytest.Pytester) -> Non
     assert len(said) == 7
     for words in (
         "a model is named package.module:attribute, such as my_pkg.models:build; received 'my_pkg.models'",
-        "keras is the name of what builds the model",
+        "a function, a class or a model; received a builtins.int",
         "assert_same_forward needs 'torch'; it takes keras, torch, inputs, mapping, tolerance, weights, training",
         "assert_same_forward does not take 'atol'; it takes keras",
         "tolerance is one of 'exact' (1e-10), 'keras_constants' (1e-07), 'float32' (0.0001); received 'loose'",
