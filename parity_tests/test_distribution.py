@@ -137,7 +137,9 @@ def test_shellcheck_finds_nothing() -> None:
     if shutil.which("shellcheck") is None:
         lacks("shellcheck is not installed")
     scripts = [
-        path for path in (ROOT / "scripts").iterdir() if path.read_text().startswith("#!/usr/bin/env bash")
+        path
+        for path in (ROOT / "scripts").iterdir()
+        if path.is_file() and path.read_text().startswith("#!/usr/bin/env bash")
     ]
     assert SCRIPT in scripts
     found = subprocess.run(["shellcheck", *scripts], capture_output=True, text=True)

@@ -347,7 +347,7 @@ def test_no_samples(peers: dict[str, Peer], layer: dict[str, Any]) -> None:
         ({"kind": "permute", "dims": [1, 2]}, ("(1, 2)", "(6, 6, 4)")),
         ({"kind": "slice", "start": 2, "stop": 2}, ("start 2", "stop 2")),
         ({"kind": "slice", "stop": 5}, ("stop 5", "(6, 6, 4)")),
-        ({"kind": "activation", "function": "swish"}, ("'swish'", "'silu'")),
+        ({"kind": "activation", "function": "swish"}, ("'swish'", "did you mean 'silu'")),
         ({"kind": "activity_penalty", "l1": -1}, ("l1", "-1")),
     ],
 )

@@ -150,7 +150,7 @@ def kinds(spec: TrainSpec) -> set[str]:
     ("name", "words"),
     [
         ("resnet", ["unknown recipe 'resnet'", "resnet50"]),
-        ("resnet50:huge", ["unknown recipe", "NAME:tiny"]),
+        ("resnet50:huge", ["unknown recipe", "did you mean 'resnet50'"]),
         ("digits_cnn:tiny", ["digits_cnn", "no tiny variant"]),
     ],
 )

@@ -236,7 +236,7 @@ def messages(page: str) -> Iterator[str]:
 
 def texts() -> str:
     """All texts in our source, those with values in them in pieces."""
-    found = [path.read_text() for path in (ROOT / "scripts").iterdir() if not path.suffix]
+    found = [path.read_text() for path in (ROOT / "scripts").iterdir() if path.is_file() and not path.suffix]
     for folder in ("common", "tf_impl", "torch_impl"):
         for path in (ROOT / folder).rglob("*.py"):
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

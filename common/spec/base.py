@@ -39,6 +39,8 @@ FRAMEWORK_NAMES = {
     "ReLU": "activation",
     "GELU": "activation",
     "Softmax": "activation",
+    "swish": "silu",
+    "hard_silu": "hard_swish",
     "AvgPool2d": "average_pool2d",
     "MultiHeadAttention": "self_attention",
     "MultiheadAttention": "self_attention",
