@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from collections.abc import Mapping as Names
 
 import numpy as np
@@ -238,21 +238,24 @@ class _Search:
                 more = {proposed[name] for name in names} & left
                 left -= more
                 open_ += more
-            if any(trial.deviations.get(place, worst) <= WRONG for place in together):
-                continue
+            agrees = any(trial.deviations.get(place, worst) <= WRONG for place in together)
             pairs = list(self.pairs)
             for index in (index for place in together for index in self.parts[place].pairs):
                 pairs[index] = self.given[index]
-            # What has no tap may have made something agree that comes after it.
-            if together <= trial.deviations.keys() or not self._spoils(pairs, trial):
+            # What has no tap may have made something agree that comes after it. And layers that are given the same agree by
+            # themselves with the tensors of each of them.
+            if (together <= trial.deviations.keys() and not agrees) or not self._spoils(pairs, trial):
                 self.pairs = pairs
 
-    def _spoils(self, pairs: Sequence[Pair], trial: Trial) -> bool:
-        """Whether with pairs something deviates that agrees in a trial."""
+    def _spoils(self, pairs: Sequence[Pair], trial: Trial, but: Collection[int] = ()) -> bool:
+        """Whether with pairs something deviates that agrees in a trial, but for some components."""
         other = self.bench.try_out(pairs)
-        return any(
-            value <= WRONG < other.deviations.get(place, 0.0) for place, value in trial.deviations.items()
-        )
+        found = [
+            (value, other.deviations.get(place, 0.0))
+            for place, value in trial.deviations.items()
+            if place not in but
+        ]
+        return any(value <= WRONG < now for value, now in [*found, (trial.outputs, other.outputs)])
 
     def _is_good(self, trial: Trial) -> bool:
         """Whether all agrees: the outputs, which every tensor takes part in, or all that can be watched."""
@@ -451,13 +454,13 @@ class _Search:
 
     def result(self) -> Mapping:
         """The mapping with the pairs that were found."""
-        refined = list(self.pairs)
+        refined, untold = list(self.pairs), self._untold()
         for place, component in enumerate(self.parts):
             far = self.last.deviations.get(place, self.hidden)
             for index in component.pairs:
                 # Where the outputs agree and it takes part in them, its layers are only not comparable.
                 right = self.last.outputs <= AGREES and index in self.shown
-                refined[index] = self._judged(index, self.last.outputs if right else far)
+                refined[index] = self._judged(index, self.last.outputs if right else far, untold.get(place))
         mapping = self.bench.mapping.model_copy(update={"tensors": tuple(refined)})
         # Layers by their tensors and order; and where other layers compute the same numbers, those.
         by_hand = self.keep or any(pair.source == "hand" for pair in refined)
@@ -466,7 +469,25 @@ class _Search:
         layers = by_numbers(static, given, self.bench.outlines, *self.bench.every_layer(self.pairs))
         return mapping.model_copy(update={"layers": layers})
 
-    def _judged(self, index: int, far: float) -> Pair:
+    def _untold(self) -> dict[int, int]:
+        """By components that order alone tells from another one which is given the same, that other one: where the outputs differ,
+        and nothing that agrees would deviate if the two were exchanged.
+        """
+        found: dict[int, int] = {}
+        if self.last.outputs <= AGREES or self.keep:
+            return found
+        alone = self.bench.try_out(self.pairs)
+        for members in self._siblings():
+            for one, other in itertools.combinations(members, 2):
+                indices = [index for place in (one, other) for index in self.parts[place].pairs]
+                if {one, other} <= found.keys() or not any(map(self._is_open, indices)) or self.is_over:
+                    continue
+                exchanged = self._repaired(self.pairs, {one: other, other: one})
+                if not self._spoils(exchanged, alone, (one, other)):
+                    found |= {one: other, other: one}
+        return found
+
+    def _judged(self, index: int, far: float, untold: int | None) -> Pair:
         pair = self.pairs[index]
         doubt, note, source = pair.doubt, pair.note, pair.source
         if far > WRONG:
@@ -474,7 +495,10 @@ class _Search:
         else:
             if far > AGREES:
                 note = _and(note, f"the layers agree to {far:.1g} only: they differ in something else")
-            if self._is_open(index):
+            if self._is_open(index) and untold is not None:
+                other = self.pairs[self.parts[untold].pairs[0]].label
+                doubt, source = f"nothing that agrees tells it from {other}, which is given the same", "order"
+            elif self._is_open(index):
                 if index in self.shown or constant_of(pair.rule) is not None:
                     doubt, source = None, pair.source if pair.source == "hand" else "probed"
                 else:

@@ -275,7 +275,9 @@ class View:
             Reader(self.torch, shared.of_torch, names, own[1]),
         )
         pairs = [pair for pair in bench.mapping.tensors if pair.is_ambiguous]
+        # What a layer gives stands for its weights.
         self._doubtful = {name for pair in pairs for name in (*pair.keras, *pair.torch)}
+        self._doubtful |= {name.rpartition("/")[0] for pair in pairs for name in pair.keras} - {""}
         self.keras_operations = _between(self.keras, place.due, shared.of_keras)
         self.torch_operations = _between(self.torch, place.own, shared.of_torch)
 
@@ -344,7 +346,7 @@ class View:
             # A weight that is another one's counterpart makes a formula differ where none does.
             whole = (each.torch, each.keras, torch, keras)
             texts = {part.text for side in whole for part in side.parts()}
-            doubtful = sorted(texts & self._doubtful)
+            doubtful = sorted(text for text in texts if {text, text.rpartition("/")[0]} & self._doubtful)
             why = f"{evidence}; only order or shape says which weights {', '.join(doubtful)} are: see mapping.yaml"
             explanation = _explanation(
                 each, torch.line, why if doubtful else evidence, layers, confirmed and not doubtful
