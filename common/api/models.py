@@ -19,7 +19,7 @@ from parity.common.api.answers import Compared, Diagnosed, Linted, Mapped, Paire
 from parity.common.assertions.arguments import Inputs, as_flags, named, written
 from parity.common.assertions.assertions import Assertions
 from parity.common.base.errors import ExternalModelError, check_least
-from parity.common.base.scratch import scratch_folder
+from parity.common.base.scratch import make_scratch, scratch_folder
 from parity.common.base.terminal import Terminal
 from parity.common.execution.worker import require
 from parity.common.external.checkpoints import End, convert_checkpoint
@@ -123,10 +123,12 @@ def pair(
     configs = [RunConfig.from_text(text, device=device, pin=True) for text in placements]
     with scratch_folder("models-") as scratch:
         arrays = isinstance(data, Mapping)
+        # A folder of their own: they go to `out` from there, and it is removed.
+        samples = make_scratch("samples-") if arrays else scratch
         asked = requested(
             target_of(keras, "tensorflow", scratch),
             target_of(torch, "torch", scratch),
-            written(data if isinstance(data, str | Path | Mapping) else name_of(data), scratch),
+            written(data if isinstance(data, str | Path | Mapping) else name_of(data), samples),
             losses=(_texts(loss), _texts(keras_loss), _texts(torch_loss)),
             torch_step=None if torch_step is None else name_of(torch_step),
             optimizers=(optimizer, _named(keras_optimizer), _named(torch_optimizer)),
