@@ -159,10 +159,13 @@ def penalty(model: nn.Module) -> float:
 
 def unregistered_parameters(model: nn.Module, inputs: Array | Arrays) -> list[str]:
     """Name trained tensors that a pass on `inputs` (batch, ...) uses and the model does not own (in a list, say)."""
-    watched = _Watched({id(parameter) for parameter in model.parameters()})
-    with torch.enable_grad(), prepared(model, training=False, seed=0, keep=False), watched:
-        call(model, inputs)
-    return list(watched.unregistered_parameters.values())
+    owned = {id(parameter) for parameter in model.parameters()}
+    first, again = _Watched(owned), _Watched(owned)
+    for watched in (first, again):
+        with torch.enable_grad(), prepared(model, training=False, seed=0, keep=False), watched:
+            call(model, inputs)
+    # What a pass makes for itself, to take a derivative by it, is another tensor in the next one.
+    return [text for key, (text, _) in first.leaves.items() if key in again.leaves]
 
 
 class _Watched(TorchFunctionMode):
@@ -171,13 +174,13 @@ class _Watched(TorchFunctionMode):
     def __init__(self, owned: set[int]) -> None:
         super().__init__()
         self._owned = owned
-        self.unregistered_parameters: dict[int, str] = {}
+        # With the tensors, so that no other one gets the number of one that is gone.
+        self.leaves: dict[int, tuple[str, torch.Tensor]] = {}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         for tensor in tensors_in([*args, *(kwargs or {}).values()], is_tensor).values():
             if tensor.requires_grad and tensor.is_leaf and id(tensor) not in self._owned:
                 name = getattr(func, "__name__", str(func))
-                self.unregistered_parameters.setdefault(
-                    id(tensor), f"a tensor of the shape {tuple(tensor.shape)}, used by {name}"
-                )
+                text = f"a tensor of the shape {tuple(tensor.shape)}, used by {name}"
+                self.leaves.setdefault(id(tensor), (text, tensor))
         return func(*args, **(kwargs or {}))
