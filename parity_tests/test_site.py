@@ -9,7 +9,6 @@ import json
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 import textwrap
@@ -27,6 +26,7 @@ from parity.common.execution.training_cli import choose_spec
 from parity.common.spec import RunConfig, TrainSpec
 from parity.common.spec.external.mapping import Mapping
 from parity_tests.helpers import ROOT
+from parity_tests.helpers.browser import FLAGS, installed
 from parity_tests.helpers.processes import lacks
 
 DOCS = ROOT / "docs"
@@ -372,10 +372,15 @@ def build(target: Path, config: Path) -> subprocess.CompletedProcess[str]:
 
 def rendered(page: Path, query: str, folder: Path) -> str:
     """The page, opened from the disk, after a real browser has run its scripts."""
-    from parity_tests.test_report_html import CHROMIUM_FLAGS
-
-    browser = shutil.which("chromium")
+    browser = installed()
     if browser is None:
         pytest.skip("chromium is not installed (apt-get install -y chromium)")
-    command = [browser, *CHROMIUM_FLAGS, f"--user-data-dir={folder / 'profile'}", page.as_uri() + query]
+    command = [
+        browser,
+        *FLAGS,
+        "--dump-dom",
+        "--virtual-time-budget=10000",
+        f"--user-data-dir={folder / 'profile'}",
+        page.as_uri() + query,
+    ]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
