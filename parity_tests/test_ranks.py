@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 import itertools
 import os
 import re
@@ -230,3 +231,8 @@ def test_an_interrupted_parent_leaves_nothing(parent, tmp_path: Path, number: si
     if number == signal.SIGINT:
         left = [path.name for path in tmp_path.iterdir() if re.match("parity-|pymp-", path.name)]
         assert left == []
+
+
+def test_what_the_fork_server_imports_last_is_there() -> None:
+    """It passes over a module that it does not find."""
+    assert importlib.util.find_spec(ranks.FORK_SERVER) is not None

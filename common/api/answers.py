@@ -18,7 +18,7 @@ from parity.common.base.terminal import Terminal
 from parity.common.diagnosis.result import Diagnosis
 from parity.common.external.lint.lint import Audit
 from parity.common.external.mapping.models import doubts_of, left_of
-from parity.common.external.pairs.pair import Outcome
+from parity.common.external.pairs.pair import MAPPING, Outcome
 from parity.common.parity.compare import EXIT_CODES
 from parity.common.parity.result import Result
 from parity.common.report import diagnosis as diagnosis_words
@@ -281,7 +281,7 @@ class Paired(Answer):
     @property
     def mapping(self) -> mappings.Mapping:
         """Which tensor is which."""
-        return mappings.read_mapping(self.folder / "mapping.yaml")
+        return mappings.read_mapping(self.folder / MAPPING)
 
     def _print(self, console: Terminal, every: bool) -> None:
         for number, part in enumerate(self._parts):

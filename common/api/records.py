@@ -17,6 +17,7 @@ from parity.common.diagnosis.replays import diagnose as diagnose_replays
 from parity.common.diagnosis.result import Diagnosis
 from parity.common.execution.worker import Workers, require
 from parity.common.external.pairs.replay import diagnose_records
+from parity.common.external.process.naming import owners_of
 from parity.common.external.scripts.recorded import diagnose_recorded, mapped, unwrapped
 from parity.common.parity.budget import budget_of
 from parity.common.parity.comparable import check_comparable, differences
@@ -134,7 +135,7 @@ def Recorder(out: str | Path, model: Any, *arguments: Any, **options: Any) -> An
     Raises:
         RecordError: the model is of neither framework, or what that class raises.
     """
-    owners = {cls.__module__.partition(".")[0] for cls in type(model).__mro__}
+    owners = owners_of(model)
     framework: Framework = "torch" if "torch" in owners else "tensorflow"
     if not owners & {"torch", "keras", "tensorflow"}:
         raise RecordError(

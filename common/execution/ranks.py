@@ -22,7 +22,6 @@ from parity.common.base.plain import print_line
 from parity.common.base.scratch import make_scratch, scratch_folder
 from parity.common.base.stop import passing_on
 from parity.common.execution.operating_system import die_with_parent
-from parity.common.execution.processes import fork_server
 from parity.common.execution.processes.child import NOTHING_SAID, how_it_ended
 from parity.common.execution.processes.liveness import growth, report_stacks, silence_limit, whereabouts
 from parity.common.execution.rank_failures import (
@@ -36,6 +35,8 @@ from parity.common.execution.rank_failures import (
 from parity.import_path import children_leaving_working_folder
 
 READY = "is ready to meet the others"
+# By its name: what this process imports, the fork server would import before the framework.
+FORK_SERVER = "parity.common.execution.processes.fork_server"
 _GRACE_SECONDS = 5
 _POLL_SECONDS = 0.1
 _LOOK_SECONDS = 1.0
@@ -120,7 +121,7 @@ def _forked(
     if "tempdir" not in config:
         config["tempdir"] = str(make_scratch())
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([*preload, fork_server.__name__])
+    context.set_forkserver_preload([*preload, FORK_SERVER])
     for rank in range(ranks):
         # No daemon: a rank may have loader workers of its own.
         process = context.Process(target=target, args=(rank, *arguments), name=f"rank {rank}")

@@ -37,17 +37,6 @@ _MARK = {"parity": "✓", "divergent": "✗", "inconclusive": "?"}
 _TABLE_WIDTH = 160
 
 
-def conclude(result: Result, folder: Path | None, checks: bool = False) -> int:
-    """Write the reports, print the verdict (with `checks` every check), and return the exit code."""
-    console = Terminal()
-    shown = None if folder is None else write_reports(result, folder)
-    if checks:
-        for comparison in result.comparisons:
-            print_checks(comparison, console)
-    print_verdict(result, console, shown)
-    return result.exit_code
-
-
 def write_reports(result: Result, folder: Path) -> str:
     """Write report.json, report.xml and report.html; says where what is for people lies."""
     write_junit(result, folder / "report.xml")

@@ -164,6 +164,8 @@ def unregistered_parameters(model: nn.Module, inputs: Array | Arrays) -> list[st
     for watched in (first, again):
         with torch.enable_grad(), prepared(model, training=False, seed=0, keep=False), watched:
             call(model, inputs)
+        if not watched.leaves:
+            return []
     # What a pass makes for itself, to take a derivative by it, is another tensor in the next one.
     return [text for key, (text, _) in first.leaves.items() if key in again.leaves]
 

@@ -454,13 +454,13 @@ class _Search:
 
     def result(self) -> Mapping:
         """The mapping with the pairs that were found."""
-        refined, untold = list(self.pairs), self._untold()
+        refined, alike = list(self.pairs), self._told_by_order_alone()
         for place, component in enumerate(self.parts):
             far = self.last.deviations.get(place, self.hidden)
             for index in component.pairs:
                 # Where the outputs agree and it takes part in them, its layers are only not comparable.
                 right = self.last.outputs <= AGREES and index in self.shown
-                refined[index] = self._judged(index, self.last.outputs if right else far, untold.get(place))
+                refined[index] = self._judged(index, self.last.outputs if right else far, alike.get(place))
         mapping = self.bench.mapping.model_copy(update={"tensors": tuple(refined)})
         # Layers by their tensors and order; and where other layers compute the same numbers, those.
         by_hand = self.keep or any(pair.source == "hand" for pair in refined)
@@ -469,7 +469,7 @@ class _Search:
         layers = by_numbers(static, given, self.bench.outlines, *self.bench.every_layer(self.pairs))
         return mapping.model_copy(update={"layers": layers})
 
-    def _untold(self) -> dict[int, int]:
+    def _told_by_order_alone(self) -> dict[int, int]:
         """By components that order alone tells from another one which is given the same, that other one: where the outputs differ,
         and nothing that agrees would deviate if the two were exchanged.
         """
@@ -487,7 +487,7 @@ class _Search:
                     found |= {one: other, other: one}
         return found
 
-    def _judged(self, index: int, far: float, untold: int | None) -> Pair:
+    def _judged(self, index: int, far: float, alike: int | None) -> Pair:
         pair = self.pairs[index]
         doubt, note, source = pair.doubt, pair.note, pair.source
         if far > WRONG:
@@ -495,8 +495,8 @@ class _Search:
         else:
             if far > AGREES:
                 note = _and(note, f"the layers agree to {far:.1g} only: they differ in something else")
-            if self._is_open(index) and untold is not None:
-                other = self.pairs[self.parts[untold].pairs[0]].label
+            if self._is_open(index) and alike is not None:
+                other = self.pairs[self.parts[alike].pairs[0]].label
                 doubt, source = f"nothing that agrees tells it from {other}, which is given the same", "order"
             elif self._is_open(index):
                 if index in self.shown or constant_of(pair.rule) is not None:

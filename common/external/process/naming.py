@@ -43,7 +43,7 @@ def target_of(given: Any, framework: Framework, folder: Path) -> Target:
                 f"{given.func!r} is given with positional arguments; give them by their names"
             )
         return Target.of(name_of(given.func), given.keywords)
-    if _OWNERS[framework] in {cls.__module__.partition(".")[0] for cls in type(given).__mro__}:
+    if _OWNERS[framework] in owners_of(given):
         path = (folder / _SAVED[framework]).resolve()
         module = f"{MODULES[framework]}.external.saved"
         importlib.import_module(module).save(given, path)
@@ -73,6 +73,11 @@ def name_of(given: Any) -> str:
             f"{module} has no {name} that is this one; give its name as 'package.module:attribute'"
         )
     return f"{module}:{name}"
+
+
+def owners_of(given: Any) -> set[str]:
+    """The packages of an object's class and of those that it is derived from."""
+    return {cls.__module__.partition(".")[0] for cls in type(given).__mro__}
 
 
 def found_as(module: str, name: str, given: Any) -> bool:
