@@ -183,7 +183,8 @@ class _Search:
         """Take the first of the combinations of choices with which the outputs agree; the fewest changes come first."""
         if self.keep or self.bench.try_out(self.pairs, inject=False).outputs <= WRONG:
             return
-        choices = [choice for choice in choices if choice]  # a product with an empty one is empty, of which there would be 2^n
+        # A product with an empty one is empty, and there would be 2^n of them to go through.
+        choices = [choice for choice in choices if choice]
         counts = range(1, len(choices) + 1)
         some = (chosen for count in counts for chosen in itertools.combinations(choices, count))
         products = itertools.chain.from_iterable(itertools.product(*chosen) for chosen in some)

@@ -1,0 +1,312 @@
+"""What the pages for users show, run: every command, and every piece of Python, in a folder that has what its reader has.
+
+The tutorials are walked through elsewhere (test_port_page.py), the README in test_api.py, pytest.md in test_plugin.py.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from parity_tests.helpers import ROOT
+
+DOCS = ROOT / "docs"
+PAGES = sorted(page for part in ("how_to", "explanation", "reference") for page in (DOCS / part).glob("*.md"))
+_FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_OURS = re.compile(r"(^|[ ;])(parity (?!\u2713|\u2717)|python -m parity|torchrun|pytest)")
+
+# What cannot run on one machine, or not as it stands there, and where it does run.
+ELSEWHERE = {
+    r" \.\.\.": "left out in part; test_site.py reads its flags, test_launchers.py starts its like",
+    r"^(sbatch|srun|tail|slurm/cluster|GPUS=|git clone|conda|pip|scripts/setup|PARITY_TORCH=|export|#|\. )": (
+        "sets up a machine or needs a cluster: test_slurm.py, test_launchers.py, test_wheel.py, CI"
+    ),
+    r"^parity (submit|status)(?!.*--dry-run)": "needs a cluster: test_slurm.py",
+    r"--device gpu|--ranks 8": "needs GPUs",
+    r"^pytest -q -m parity": "its package is another's: test_plugin.py",
+    r"\bIMAGE\b": "needs a cluster: test_manifest.py",
+}
+
+MODELS = """
+import keras
+from keras import layers
+
+def build():
+    inputs = keras.Input((12,))
+    return keras.Model(inputs, layers.Dense(3, name="head")(layers.Dense(8, "relu", name="body")(inputs)))
+
+def adam():
+    return keras.optimizers.Adam(1e-3)
+"""
+PORT = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = nn.Linear(12, 8), nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.head(self.body(x).relu())
+
+def adam(parameters):
+    return torch.optim.Adam(parameters, 1e-3)
+"""
+SAMPLES = """
+import numpy as np
+random = np.random.default_rng(0)
+for name in ("my", "samples"):
+    np.savez(f"{name}.npz", x=random.normal(size=(128, 12)), y=random.integers(0, 3, 128))
+"""
+TRAINED = """
+import numpy as np
+from my_pkg.models import adam, build
+model = build()
+model.compile(adam(), "mse")
+model.fit(np.ones((32, 12)), np.ones((32, 3)), verbose=0)
+model.save("model.keras")
+"""
+# What the pieces of Python of a page stand in, by page: "" is what all of them begin with.
+AROUND = {
+    "recorders": (
+        """import numpy as np
+data = np.load("my.npz")
+x, y = data["x"], data["y"]
+""",
+        """
+import torch
+from my_pkg.port import Net
+model = Net().double()
+model.load_state_dict(torch.load("initial.pt"))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.0625)
+loss_of = torch.nn.functional.cross_entropy
+batches = [(torch.tensor(x[ids]), torch.tensor(y[ids]), ids) for ids in np.arange(128).reshape(-1, 32)]
+#HERE
+""",
+        """
+import keras
+keras.config.set_floatx("float64")
+from my_pkg.models import build
+model = build()
+import torch
+state = {name: value.numpy() for name, value in torch.load("initial.pt").items()}
+model.set_weights([value.T for value in state.values()])
+model.compile(keras.optimizers.SGD(0.0625), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+#HERE
+""",
+        """
+import keras, tensorflow as tf
+from my_pkg.models import build
+model, optimizer = build(), keras.optimizers.SGD(0.0625)
+optimizer.build(model.trainable_variables)
+batches = [(x[ids], y[ids], ids) for ids in np.arange(128).reshape(-1, 32)]
+@tf.function
+def train_step(inputs, targets):
+    with tf.GradientTape() as tape:
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)(targets, model(inputs))
+    optimizer.apply_gradients(zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables))
+    return loss
+#HERE
+""",
+        """
+import torch, lightning as pl
+from my_pkg.port import Net
+class Module(pl.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.network = Net()
+    def training_step(self, batch, _):
+        return torch.nn.functional.cross_entropy(self.network(batch[0]), batch[1])
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.0625)
+loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.tensor(x).float(), torch.tensor(y)), 32)
+#HERE
+trainer.fit(Module(), loader)
+""",
+        """
+import torch
+from my_pkg.port import Net
+from transformers import Trainer, TrainingArguments
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.network = Net()
+    def forward(self, x, labels):
+        return {"loss": torch.nn.functional.cross_entropy(self.network(x), labels)}
+rows = [{"x": torch.tensor(a).float(), "labels": int(b)} for a, b in zip(x, y)]
+trainer = Trainer(Model(), TrainingArguments("out", report_to=[], max_steps=3, use_cpu=True), train_dataset=rows)
+#HERE
+trainer.train()
+""",
+        """
+import torch
+from accelerate import Accelerator
+from my_pkg.port import Net
+accelerator, ids = Accelerator(cpu=True), range(128)
+model = Net()
+model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.0625))
+inputs = torch.tensor(x).float()
+loss = torch.nn.functional.cross_entropy(model(inputs), torch.tensor(y))
+accelerator.backward(loss)
+optimizer.step()
+#HERE
+""",
+    ),
+    "export": (
+        "import torch",
+        """
+from my_pkg.port import Net, adam
+model = Net()
+optimizer = adam(model.parameters())
+#HERE
+""",
+    ),
+    "checkpoints": (
+        "import torch",
+        """
+inputs = torch.zeros(2, 8, 8, 1)
+#HERE
+assert outputs.shape == (2, 10)
+""",
+        None,  # "and so on, layer by layer"
+    ),
+    "ci": (
+        "import os, shutil, parity_pytest",
+        """
+os.mkdir("tests")
+shutil.copy("samples.npz", "tests")
+#HERE
+test_it_trains_the_same(parity_pytest)
+""",
+    ),
+    "diagnosis": ("", None),  # how a cause is listed
+    "pytest": ("", None, None),  # test_plugin.py
+    "record": (
+        "",
+        """
+#HERE
+write(Path("mine"), [1.0, 0.5], 8)
+from parity import compare
+print(compare("mine", "mine"))
+""",
+    ),
+}
+# What its reader has: run one after another.
+READER = (
+    "parity pair --keras my_pkg.models:build --torch my_pkg.port:Net --data my.npz --steps 5 --out runs/pair",
+    "cp runs/pair/mapping.yaml . && rm -r runs/pair",
+    "python trained.py",
+    "python -c 'import my_pkg.port as p; p.torch.save(p.Net().double().state_dict(), \"initial.pt\")'",
+    *(
+        f"python -m parity.torch_impl --recipe digits_mlp --set steps=30 --out {name}"
+        for name in ("runs/a", "my_record", "reference")
+    ),
+    "python -m parity.torch_impl --recipe digits_mlp --set steps=30 --strategy ddp --replicas 2 --out candidate",
+    "cp -r candidate other_record; cp -r candidate runs/b",
+    *(
+        f"parity scale digits_mlp --set steps=30 --placement torch:ddp:1 --replicas 1,2 --rounds 3 --out runs/torch-{version}; [ $? -ne 2 ]"
+        for version in ("2.13", "2.14")
+    ),
+    "parity show digits_mlp > my.yaml && cp my.yaml mine.yaml",
+    "python -m parity.torch_impl --recipe digits_cnn --out runs/straight",
+)
+# What only one page's reader has.
+BEFORE = {
+    "share": "parity run digits_mlp --set steps=30 --placement torch:single:1 --placement torch:ddp:2 --out runs/digits_cnn"
+}
+
+
+def pieces(page: Path) -> Iterator[str]:
+    """What a page shows, as commands of bash, in its order."""
+    first, *around = AROUND.get(page.stem, ("",))
+    diffs = [around[0]] * 2 if around else []
+    for language, block in _FENCE.findall(page.read_text(encoding="utf-8")):
+        if language in ("python", "diff"):
+            code = "".join(re.findall(r"^[+ ](.*\n)", block, re.MULTILINE)) if language == "diff" else block
+            outer = (diffs if language == "diff" else around).pop(0)
+            if outer is not None:
+                code = first + outer.replace("#HERE", code)
+                yield f"python - <<'END'\n{code}\nEND\n"
+        elif language in ("", "sh", "console"):
+            yield from (line for line in lines(language, block) if not elsewhere(line))
+    assert not around, f"{page}: has {len(around)} blocks of Python fewer than are listed here"
+
+
+def lines(language: str, block: str) -> list[str]:
+    """The commands of a block, each on a line."""
+    shown = [line.strip() for line in block.replace("\\\n", " ").splitlines()]
+    if language == "console":
+        shown = [line.removeprefix("$ ") for line in shown if line.startswith("$ ")]
+    return [re.sub(r"\bRUN\b", "runs/long", line) for line in shown if _OURS.search(line)]
+
+
+def elsewhere(line: str) -> bool:
+    return any(re.search(pattern, line) for pattern in ELSEWHERE)
+
+
+def environment() -> dict[str, str]:
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    return {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT}:."}
+
+
+def run(command: str, folder: Path) -> None:
+    done = subprocess.run(
+        ["bash", "-c", command],
+        cwd=folder,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=1500,
+    )
+    # 3: speedups that this machine is too noisy for.
+    inconclusive = re.match("parity (scale|run|study)", command) is not None
+    assert done.returncode in ({0, 3} if inconclusive else {0}), f"$ {command}\n{done.stdout[-3000:]}"
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("reader")
+    (folder / "my_pkg").mkdir()
+    for name, text in (("my_pkg/models", MODELS), ("my_pkg/port", PORT), ("trained", TRAINED)):
+        (folder / f"{name}.py").write_text(text)
+    for command in (f"python -c '{SAMPLES}'", *READER):
+        run(command, folder)
+    return folder
+
+
+SHOWN = [page for page in PAGES if any(pieces(page))]
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("page", SHOWN, ids=lambda page: page.stem)
+def test_what_a_page_shows_runs(page: Path, reader: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "here"
+    shutil.copytree(reader, folder)
+    for command in (BEFORE.get(page.stem, "true"), *pieces(page)):
+        run(command, folder)
+
+
+def test_what_runs_elsewhere_is_little() -> None:
+    texts = [page.read_text(encoding="utf-8") for page in PAGES]
+    assert sum(len(list(pieces(page))) for page in PAGES) > 50
+    for pattern in ELSEWHERE:
+        assert any(re.search(pattern, line) for text in texts for line in text.splitlines()), pattern
+
+
+def test_a_command_that_fails_is_seen(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="no_recipe"):
+        run("parity show no_recipe", tmp_path)
+    page = tmp_path / "page.md"
+    page.write_text("```sh\nparity show x \\\n  --json\npip install torch\n```\n")
+    assert list(pieces(page)) == ["parity show x    --json"]
