@@ -138,6 +138,7 @@ def test_what_has_nothing_to_save_is_interrupted_by_a_signal(number: signal.Sign
         assert os.waitstatus_to_exitcode(os.waitpid(forked, 0)[1]) == -number
         signal.raise_signal(number)
 
+    before = signal.getsignal(number)
     with pytest.raises(KeyboardInterrupt):
         works()
-    assert signal.getsignal(number) is signal.SIG_DFL
+    assert signal.getsignal(number) is before

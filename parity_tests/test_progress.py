@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
 import time
 from pathlib import Path
@@ -38,18 +39,20 @@ def test_lines_of_a_growing_file_are_counted(tmp_path: Path) -> None:
             assert progress.lines_in(path) == lines
 
 
+@pytest.mark.parametrize("stream", [Terminal, io.StringIO])
 @pytest.mark.parametrize("shown", [True, False])
-def test_bars_are_for_terminals(monkeypatch: pytest.MonkeyPatch, shown: bool) -> None:
+def test_bars_on_a_terminal_and_lines_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, shown: bool, stream: type[io.StringIO]
+) -> None:
     monkeypatch.setattr(progress, "_SECONDS", 0.01)
-    monkeypatch.setattr(sys, "stderr", Terminal())
+    monkeypatch.setattr(progress, "_SECONDS_A_LINE", 0.01)
+    monkeypatch.setattr(sys, "stderr", stream())
     asked: list[int] = []
     with progress.bars({"some work": lambda: asked.append(1) or 3}, 7, shown):
         deadline = time.monotonic() + 20
-        while shown and not asked and time.monotonic() < deadline:
+        while shown and len(asked) < 2 and time.monotonic() < deadline:
             time.sleep(0.01)
-    assert bool(asked) == shown == ("some work" in sys.stderr.getvalue())
-    asked.clear()
-    monkeypatch.setattr(sys, "stderr", io.StringIO())
-    with progress.bars({"some work": lambda: asked.append(1) or 3}, 7):
-        pass
-    assert not asked and not sys.stderr.getvalue()
+    said = sys.stderr.getvalue()
+    assert bool(asked) == shown == ("some work" in said)
+    if shown and stream is io.StringIO:
+        assert re.match(r"  some work: 3 of 7 after \d+ s, about \d+ s left\n", said)

@@ -62,7 +62,7 @@ def test_a_signal_before_the_ranks_have_started_is_not_lost(
     run("goes_on_without_being_asked", tmp_path)
     assert heard(tmp_path) == ["heard_0", "heard_1"]
     monkeypatch.setattr(stop, "_heard", type(stop._heard)())
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGUSR1)}
+    before = {number: signal.getsignal(number) for number in stop.SIGNALS}
     try:
         stop.listen()
         signal.raise_signal(signal.SIGTERM)

@@ -5,12 +5,20 @@ from __future__ import annotations
 import functools
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from parity.common.base.plain import plain
 from parity.common.base.terminal import Terminal
@@ -18,37 +26,67 @@ from parity.common.record import read_record
 from parity.common.record.header import steps_in
 
 _SECONDS = 0.2
+_SECONDS_A_LINE = 30.0
 
 
 def watch(folders: dict[str, Path], steps: int, shown: bool = True) -> AbstractContextManager[None]:
-    """Show a bar for each labelled record while the body runs; silent where there is no terminal."""
+    """Show how far each labelled record is while the body runs."""
     counters = {label: functools.partial(steps_in, folder / "steps.f64") for label, folder in folders.items()}
     return bars(counters, steps, shown)
 
 
 @contextmanager
 def bars(counters: Mapping[str, Callable[[], int]], total: int, shown: bool = True) -> Iterator[None]:
-    """Show a bar for each label, as long as what its counter counts, while the body runs."""
-    if not shown or not sys.stderr.isatty():
+    """Show for each label how far its counter is, while the body runs: a bar with the time left, or, where there is no
+    terminal, a line each half a minute.
+    """
+    if not shown:
         yield
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Terminal(stderr=True), transient=True) as progress:
-        tasks = {label: progress.add_task(escape(plain(label)), total=total) for label in counters}
-        done = threading.Event()
+    elif sys.stderr.isatty():
+        columns = (
+            *(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()),
+            *(TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()),
+        )
+        with Progress(*columns, console=Terminal(stderr=True), transient=True) as progress:
+            tasks = {label: progress.add_task(escape(plain(label)), total=total) for label in counters}
 
-        def poll() -> None:
-            while not done.wait(_SECONDS):
+            def update(_: float) -> None:
                 for label, task in tasks.items():
                     progress.update(task, completed=counters[label]())
 
-        thread = threading.Thread(target=poll, daemon=True)
-        thread.start()
-        try:
+            with _repeated(update, _SECONDS):
+                yield
+    else:
+
+        def say(seconds: float) -> None:
+            for label, count in counters.items():
+                Terminal(stderr=True).tell(_line(label, count(), total, seconds), "dim")
+
+        with _repeated(say, _SECONDS_A_LINE):
             yield
-        finally:
-            done.set()
-            thread.join()
+
+
+@contextmanager
+def _repeated(do: Callable[[float], None], seconds: float) -> Iterator[None]:
+    """Do something at intervals while the body runs; it is given the seconds since the start."""
+    done, start = threading.Event(), time.monotonic()
+
+    def poll() -> None:
+        while not done.wait(seconds):
+            do(time.monotonic() - start)
+
+    thread = threading.Thread(target=poll, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def _line(label: str, count: int, total: int, seconds: float) -> str:
+    left = f", about {seconds / count * (total - count):.0f} s left" if 0 < count < total else ""
+    return f"  {label}: {count} of {total} after {seconds:.0f} s{left}"
 
 
 def lines_in(path: Path) -> int:

@@ -220,7 +220,7 @@ def _run_stage(
         line = f"{title}: {placement.label} ({number} of {len(jobs)}){batch}"
         console.tell(line, "dim")
         steps = run_options.steps_of(job.spec.steps)
-        with progress.watch({placement.label: job.folder}, steps):
+        with progress.watch({placement.label: job.folder}, steps, shown=not console.quiet):
             workers.train(job.spec, placement, job.folder, run_options, instrumentation)
         outlook.after_run()
 
