@@ -59,7 +59,8 @@ def run(options: argparse.Namespace) -> int:
             return 0
     if options.format != "jsonl":
         print_line(",".join(names) if options.format == "csv" else " ".join(f"{n:>{_WIDTH}}" for n in names))
-    for part in _parts(columns):  # each printed at once: a call for every row of a million takes most of the time
+    # A part is printed at once: a call for each row of a million takes most of the time.
+    for part in _parts(columns):
         print_document("".join(f"{line(row)}\n" for row in part))
     return 0
 
