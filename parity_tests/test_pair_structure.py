@@ -123,7 +123,7 @@ WRONG = [
             (
                 "forward/cropped",
                 "operation:argument",
-                "slice(padded, axis=2, start=2) where Keras computes slice(padded, axis=1, stop=-2)",
+                "padded[:, :, 2:] where Keras computes padded[:, :-2]",
             )
         ],
     ),
@@ -133,7 +133,7 @@ WRONG = [
         "corners, crop",
         [
             ("forward/merged", "operation:other", "align_corners=True"),
-            ("forward/cropped", "operation:argument", "start=2"),
+            ("forward/cropped", "operation:argument", "2:]"),
         ],
     ),
     (
@@ -243,7 +243,7 @@ WRONG = [
         "sequence",
         "Sequence",
         "ends",
-        [("forward/mixed", "operation:other", "take(gru(the input x), axis=1, index=-1)")],
+        [("forward/mixed", "operation:other", "gru(the input x)[:, -1]")],
     ),
     (
         "sequence",
@@ -255,7 +255,7 @@ WRONG = [
         "sequence",
         "Sequence",
         "ends, sine",
-        [("forward/mixed", "operation:other", "sin(take(gru(the input x), axis=1, index=-1))")],
+        [("forward/mixed", "operation:other", "sin(gru(the input x)[:, -1])")],
     ),
     (
         "sequence",
@@ -391,13 +391,13 @@ WRONG = [
         "steps",
         "Steps",
         "last",
-        [("forward/mixed", "operation:operand", "index=-1) where Keras takes take(gru, axis=1, index=0)")],
+        [("forward/mixed", "operation:operand", "gru[:, -1] where Keras takes gru[:, 0]")],
     ),
     (
         "steps",
         "Steps",
         "state",
-        [("forward/mixed", "operation:operand", "where Keras takes take(gru, axis=1, index=0)")],
+        [("forward/mixed", "operation:operand", "where Keras takes gru[:, 0]")],
     ),
     (
         "steps",
@@ -430,13 +430,13 @@ WRONG = [
         "last_steps",
         "LastSteps",
         "state",
-        [("forward/mixed", "operation:other", "where Keras computes take(both, axis=1, index=-1)")],
+        [("forward/mixed", "operation:other", "where Keras computes both[:, -1]")],
     ),
     (
         "last_steps",
         "LastSteps",
         "step",
-        [("forward/mixed", "operation:other", "where Keras computes take(both, axis=1, index=-1)")],
+        [("forward/mixed", "operation:other", "where Keras computes both[:, -1]")],
     ),
     (
         "tokens",
@@ -550,7 +550,7 @@ WRONG = [
             (
                 "forward/fourth",
                 "operation:argument",
-                "take(third, axis=3, index=0) where Keras computes take(third, axis=2",
+                "third[:, :, :, 0] where Keras computes third[:, :, ",
             )
         ],
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 import sys
 import time
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from parity.common.execution import progress
-from parity.common.record.header import steps_in
+from parity.common.record.header import ROW_BYTES, steps_in
 from parity_tests.helpers.records import TORCH, Run, tiny_spec
 
 
@@ -56,3 +57,20 @@ def test_bars_on_a_terminal_and_lines_elsewhere(
     assert bool(asked) == shown == ("some work" in said)
     if shown and stream is io.StringIO:
         assert re.match(r"  some work: 3 of 7 after \d+ s, about \d+ s left\n", said)
+
+
+def test_a_row_that_is_written_while_rows_are_counted_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "steps.f64"
+    path.write_bytes(b"")
+    sized = os.fstat
+
+    def written(number: int) -> os.stat_result:
+        before = sized(number)
+        path.write_bytes(bytes(ROW_BYTES))
+        return before
+
+    monkeypatch.setattr(os, "fstat", written)
+    assert steps_in(path) == 0
+    assert steps_in(path) == 1

@@ -184,7 +184,8 @@ def steps_in(path: Path) -> int:
     """Steps taken, as a growing steps.f64 says; where a run went on, with those before its first."""
     try:
         with open(path, "rb") as file:
-            first, rows = file.read(8), os.fstat(file.fileno()).st_size // ROW_BYTES
+            # In this order: between the two a first row may be written.
+            rows, first = os.fstat(file.fileno()).st_size // ROW_BYTES, file.read(8)
     except OSError:
         return 0
     return int(struct.unpack("<d", first)[0]) + rows if rows else 0

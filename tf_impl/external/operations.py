@@ -62,6 +62,8 @@ class _Operations:
         self._recording = recording
         # By what a tensor is, its number; kept alive, so that no other comes to be it.
         self._numbers: dict[int, int] = {}
+        # By what a variable's handle is, the number of what the pass has assigned to it.
+        self._assigned: dict[int, int] = {}
         self._alive: list[Any] = []
 
     def seen(
@@ -71,10 +73,18 @@ class _Operations:
         recording, kind = self._recording, plain(kind)
         if graph is not None or recording.ignores or not recording.records:
             return
+        variable = id(inputs[0]) if inputs and inputs[0].dtype == tf.resource else None
+        if variable is not None and kind.startswith("Assign"):
+            self._assigned.pop(variable, None)
+            if kind == "AssignVariableOp":
+                self._assigned[variable] = self._number(inputs[1])
+            return
         given, made = (
             [self._number(each) for each in tensors if is_tensor(each) and each.dtype not in _WITHOUT_NUMBERS]
             for tensors in (inputs, outputs)
         )
+        if kind == "ReadVariableOp" and variable in self._assigned:
+            given = [self._assigned[variable]]
         if made:
             pairs = zip((attributes or ())[::2], (attributes or ())[1::2], strict=True)
             settings = {plain(name): plain(value) for name, value in pairs}

@@ -11,10 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from parity.common.diagnosis import limits
-from parity.common.external.pairs.expressions import COMMUTATIVE, UNNAMED, Expression
+from parity.common.external.pairs.expressions import COMMUTATIVE, PARTS, UNNAMED, Expression
 
-# What takes a part of a tensor.
-_PARTS = ("take", "slice")
 # More differences than these in one expression are told as one.
 _MOST = 3
 # Settings that mean other things in other layouts.
@@ -110,7 +108,7 @@ def _differences(torch: Expression, keras: Expression, seen: set[tuple[int, int]
 def _inside(outer: Expression, inner: Expression) -> Expression | None:
     """What a function of one tensor is given, where that is computed as another expression is; None where it is not so."""
     given = [each for each in outer.operands if each.number is None]
-    if len(given) != 1 or outer.name in _PARTS or not inner.name or given[0].name != inner.name:
+    if len(given) != 1 or outer.name in PARTS or not inner.name or given[0].name != inner.name:
         return None
     ours, others = _flat(given[0]), _flat(inner)
     more, less = _rest(ours, others)
@@ -119,7 +117,7 @@ def _inside(outer: Expression, inner: Expression) -> Expression | None:
 
 
 def _is_part_of(part: Expression, whole: Expression) -> bool:
-    if part.name not in _PARTS or not part.operands or part.operands[0].name != whole.name:
+    if part.name not in PARTS or not part.operands or part.operands[0].name != whole.name:
         return False
     return _rest(part.operands[0].operands, whole.operands) != ([], [])
 

@@ -17,6 +17,8 @@ _DEPTH = 5
 # How tensors are called that are no weight, no input and nothing of the other model: by their numbers, or their shape.
 UNNAMED = ("the numbers", "a tensor of")
 _BETWEEN = {"add": "+", "sub": "-", "mul": "*", "div": "/", "matmul": "@"}
+# What takes a part of a tensor.
+PARTS = ("take", "slice")
 COMMUTATIVE = frozenset(("add", "mul", "maximum", "minimum", "eq", "ne", "and", "or"))
 
 
@@ -57,6 +59,9 @@ class Expression:
                 for each, text in zip(self.operands, operands, strict=True)
             ]
             return f" {sign} ".join(of_sums)
+        if self.name in PARTS and operands:
+            whole = f"({operands[0]})" if self.operands[0].name in _BETWEEN else operands[0]
+            return f"{whole}{_index(dict(self.settings))}"
         operands = [
             text[1:-1] if not each.name and text.startswith("(") else text
             for each, text in zip(self.operands, operands, strict=True)
@@ -79,6 +84,14 @@ class Expression:
     def shared(self) -> Counter[int]:
         """How often each tensor that both models have stands in it."""
         return Counter(part.same for part in self.parts() if part.same is not None)
+
+
+def _index(settings: Mapping[str, Any]) -> str:
+    """A part of a tensor as one indexes it: '[:, 1:]'."""
+    ends = [str(settings.get(name, "")) for name in ("start", "stop", "step")]
+    part = settings["index"] if "index" in settings else ":".join(ends if ends[2] else ends[:2])
+    axis = settings.get("axis", 0)
+    return f"[{':, ' * axis}{part}]" if axis >= 0 else f"[..., {part}{', :' * (-axis - 1)}]"
 
 
 def _brief(value: Any) -> str:
@@ -498,26 +511,24 @@ def _strided_slice(made: Operation, reader: Reader) -> Expression | None:
         for key in ("begin", "end", "shrink_axis", "ellipsis", "new_axis")
     }
     found = reader.read(made.tensors[0])
-    if masks["ellipsis"]:
-        # With new axes alone it rearranges.
-        others = [
-            place
-            for place in range(len(lists[0]))
-            if not (masks["ellipsis"] | masks["new_axis"]) & (1 << place)
-        ]
-        return None if others else found
-    for axis, (start, stop, step) in enumerate(zip(*lists, strict=True)):
-        bit = 1 << axis
-        if masks["new_axis"] & bit:
-            continue
-        if masks["shrink_axis"] & bit:
+    rank, places = len(reader.computation.shapes[made.tensors[0]]), range(len(lists[0]))
+    real = [not (masks["new_axis"] | masks["ellipsis"]) & 1 << place for place in places]
+    # Of what is left of the tensor, which has an axis less after each that is taken.
+    axis = taken = 0
+    for place, start, stop, step in zip(places, *lists, strict=True):
+        bit = 1 << place
+        if masks["ellipsis"] & bit:
+            axis = rank - taken - sum(real[place + 1 :])
+        elif real[place] and masks["shrink_axis"] & bit:
             found = Expression("take", (found,), (("axis", axis), ("index", start)))
-            continue
-        settings = [] if masks["begin"] & bit or not start else [("start", start)]
-        settings += [] if masks["end"] & bit else [("stop", stop)]
-        settings += [] if step == 1 else [("step", step)]
-        if settings:
-            found = Expression("slice", (found,), (("axis", axis), *settings))
+            taken += 1
+        elif real[place]:
+            settings = [] if masks["begin"] & bit or not start else [("start", start)]
+            settings += [] if masks["end"] & bit else [("stop", stop)]
+            settings += [] if step == 1 else [("step", step)]
+            if settings:
+                found = Expression("slice", (found,), (("axis", axis), *settings))
+            axis += 1
     return found
 
 

@@ -40,6 +40,8 @@ from parity.common.parity.deviation import tensor_deviation
 CAUSE = "operation:"
 # Operations of Keras's that are tried in the place of one of torch's, the likeliest first.
 _TRIED = 12
+# A longer formula stands in the finding, and not again in what to do.
+_LONG = 120
 
 
 @dataclass(frozen=True, eq=False)
@@ -390,11 +392,18 @@ def _explanation(
     difference: Difference, line: str, evidence: str, layers: tuple[str, ...], confirmed: bool
 ) -> Explanation:
     line = difference.torch.line or line
+    due = str(difference.keras)
+    if len(due) > _LONG:
+        due = (
+            f"what Keras computes in {difference.keras.line}"
+            if difference.keras.line
+            else "what Keras computes"
+        )
     return Explanation(
         f"{CAUSE}{difference.kind}",
         f"{line}: {difference}" if line else str(difference),
         "confirmed" if confirmed else "likely",
-        f"compute {difference.keras} there",
+        f"compute {due} there",
         evidence,
         # Alike where the same line does the same otherwise.
         defect=f"{(difference.keras if difference.kind == 'left_out' else difference.torch).name} {line}",
