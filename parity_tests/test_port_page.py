@@ -18,7 +18,7 @@ COMMANDS = {
     "find_a_bug": ("parity compare", "parity diagnose"),
     "study_bf16": ("parity study",),
 }
-LONG = ("port_a_model", "port_with_your_loss")
+LONG = ("port_a_model", "port_with_your_loss", "study_bf16")
 
 
 @pytest.mark.timeout(1800)
