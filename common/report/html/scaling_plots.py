@@ -113,7 +113,7 @@ def phase_figure(configurations: Sequence[Configuration]) -> Figure:
     pattern = {"shape": "/", "size": 6, "solidity": 0.35, "fgcolor": _HIDDEN[1], "bgcolor": "rgba(0,0,0,0)"}
     marker = {"color": _HIDDEN[1], "pattern": pattern, "line": {"color": _HIDDEN[1], "width": 1}}
     traces.append(_bars(_HIDDEN[0], lengths, begins, rows, _BAR / 2, _THIN) | {"marker": marker})
-    labels = [_broken(titled(c.label, c.mode)) for c in configurations]
+    labels = [broken(titled(c.label, c.mode)) for c in configurations]
     y = plots.axis("") | {"tickvals": rows, "ticktext": labels, "autorange": "reversed", "showgrid": False}
     x = plots.axis("milliseconds of a step") | {"rangemode": "tozero"}
     return plots.framed(traces, x, y, 140 + 62 * len(rows), {"barmode": "overlay"} | _CLOSEST, _BELOW_BUTTONS)
@@ -145,8 +145,8 @@ def _milliseconds(configuration: Configuration, part: str) -> float:
     return 1e3 * max(0.0, seconds) if math.isfinite(seconds) and not nothing else 0.0
 
 
-def _broken(label: str) -> str:
-    """The label in lines short enough to stand beside a bar."""
+def broken(label: str) -> str:
+    """A label in lines short enough to stand beside what it names."""
     words = label.split(" ")
     lines = [" ".join(words[:2]), " ".join(words[2:4]), *words[4:]]
     return "<br>".join(plots.plot_text(line) for line in lines if line)

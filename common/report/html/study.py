@@ -13,6 +13,7 @@ from parity.common.report.html import plots
 from parity.common.report.html.comparison import ran
 from parity.common.report.html.page import write_page
 from parity.common.report.html.plots import Figure, Trace
+from parity.common.report.html.scaling_plots import broken
 from parity.common.report.study import COLUMNS, cells_of
 from parity.common.spec import dump_yaml
 from parity.common.study.curves import Band
@@ -86,7 +87,12 @@ def _facts(result: StudyResult) -> dict[str, str]:
 def differences_figure(results: tuple[FigureResult, ...]) -> Figure:
     """Each figure's difference and its interval, in margins: within -1 and 1 it is equivalent."""
     rows = list(range(len(results)))
-    names = [plots.plot_text(f"{each.figure.name}, {each.candidate}") for each in results]
+    # Of one candidate the page says everywhere who it is.
+    several = len({each.candidate for each in results}) > 1
+    names = [
+        "<br>".join([plots.plot_text(each.figure.name), *([broken(each.candidate)] if several else [])])
+        for each in results
+    ]
     scaled = [
         np.array([each.estimate, *each.interval]) / each.margin_size
         if each.margin_size
@@ -112,7 +118,7 @@ def differences_figure(results: tuple[FigureResult, ...]) -> Figure:
         for side in (-1, 1)
     ]
     y = plots.axis("") | {"tickvals": rows, "ticktext": names, "autorange": "reversed"}
-    x = plots.axis("difference from the reference, in margins")
+    x = plots.axis("difference, in margins")
     return plots.framed([points, *edges], x, y, 150 + 52 * len(rows), _CLOSEST)
 
 
