@@ -212,10 +212,10 @@ READER = (
     "python -m parity.torch_impl --recipe digits_mlp --set steps=30 --strategy ddp --replicas 2 --out candidate",
     "cp -r candidate other_record; cp -r candidate runs/b",
     *(
-        f"parity scale digits_mlp --set steps=30 --placement torch:ddp:1 --replicas 1,2 --rounds 3 --out runs/torch-{version}; [ $? -ne 2 ]"
+        f"parity scale digits_mlp --set steps=30 --placement torch:ddp --replicas 1,2 --rounds 3 --out runs/torch-{version}; [ $? -ne 2 ]"
         for version in ("2.13", "2.14")
     ),
-    "parity show digits_mlp > my.yaml && cp my.yaml mine.yaml",
+    "parity show digits_mlp --format yaml > my.yaml && cp my.yaml mine.yaml",
     "python -m parity.torch_impl --recipe digits_cnn --out runs/straight",
 )
 # What only one page's reader has.
