@@ -573,6 +573,13 @@ WRONG = [
         "average",
         [("after/buffers/norm/moving_mean", "statistics:average", "the average of all batches")],
     ),
+    # What a pass assigns to a variable is read as what it is.
+    (
+        "standardized",
+        "Standardized",
+        "about",
+        [("forward/norm", "operation:other", "where Keras computes the input x - mean(the input x, axis=0)")],
+    ),
     # A gain of one hides that it divides.
     ("gained", "Gained", "quotient", [("forward/norm", "operation:other", "norm/gamma / rsqrt(")]),
     ("gained", "Gained", "gain", [("forward/norm", "weights_not_used", "never uses norm.weight")]),
@@ -677,6 +684,7 @@ def test_what_is_wired_otherwise_is_named(
             ("attends", "Attends"),
             ("AlwaysDrops", "AlwaysDrops"),
             ("rolled", "Rolled"),
+            ("standardized", "Standardized"),
             ("sequence", "Sequence"),
             ("heads", "Heads"),
             ("formulas", "Formulas"),

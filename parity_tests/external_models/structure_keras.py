@@ -257,6 +257,29 @@ def moving():
     return keras.Model(x, layers.Dense(3, name="head")(y))
 
 
+class Standardizer(layers.Layer):
+    """Takes off a moving mean, over a moving deviation, both of them moved before they are used."""
+
+    def build(self, shape):
+        self.mean = self.add_weight(shape=shape[-1:], initializer="zeros", trainable=False, name="mean")
+        self.variance = self.add_weight(
+            shape=shape[-1:], initializer="ones", trainable=False, name="variance"
+        )
+
+    def call(self, x, training=False):
+        if training:
+            mean = ops.mean(x, axis=0)
+            self.mean.assign(0.9 * self.mean + 0.1 * mean)
+            self.variance.assign(0.9 * self.variance + 0.1 * ops.mean(ops.square(x - mean), axis=0))
+        return (x - self.mean) / ops.sqrt(self.variance + 1e-3)
+
+
+def standardized() -> keras.Model:
+    """A norm of one's own before a dense layer."""
+    x = keras.Input((6,))
+    return keras.Model(x, layers.Dense(3, name="head")(Standardizer(name="norm")(x)))
+
+
 def modulated() -> keras.Model:
     """A scale that is learned as the difference from one, a shortcut, a norm of one's own, and a mean over time."""
     x = keras.Input((7, 6))

@@ -410,6 +410,34 @@ class Moving(nn.Module):
         return self.head(self.norm(self.hidden(x)))
 
 
+class Standardizer(nn.Module):
+    def __init__(self, wrong: str) -> None:
+        super().__init__()
+        self.wrong = wrong
+        self.register_buffer("mean", torch.zeros(6))
+        self.register_buffer("variance", torch.ones(6))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            with torch.no_grad():
+                mean = x.mean(0)
+                self.mean.lerp_(mean, 0.1)
+                about = self.mean if "about" in self.wrong else mean
+                self.variance.lerp_((x - about).square().mean(0), 0.1)
+        return (x - self.mean) / (self.variance + 1e-3).sqrt()
+
+
+class Standardized(nn.Module):
+    """A port of `standardized`. about: the variance is that about the moving mean."""
+
+    def __init__(self, wrong: str = "") -> None:
+        super().__init__()
+        self.norm, self.head = Standardizer(wrong), nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.norm(x))
+
+
 class Modulated(nn.Module):
     def __init__(self, wrong: str = "") -> None:
         super().__init__()

@@ -77,6 +77,7 @@ class _Operations:
         if variable is not None and kind.startswith("Assign"):
             self._assigned.pop(variable, None)
             if kind == "AssignVariableOp":
+                self._alive.append(inputs[0])
                 self._assigned[variable] = self._number(inputs[1])
             return
         given, made = (
