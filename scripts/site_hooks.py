@@ -87,7 +87,8 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     ]
     for mark, head, rows in (("rules", "| rule | of |", rules), ("commands", "| parity | to |", known)):
         markdown = markdown.replace(f"<!-- {mark} -->", "\n".join([head, "| --- | --- |", *rows]))
-    return markdown
+    # A block is named after its language: what is a file for those who walk through the page is its title here.
+    return re.sub(r"^(```\w+) +(\S+)$", r'\1 title="\2"', markdown, flags=re.MULTILINE)
 
 
 @functools.cache
@@ -373,7 +374,7 @@ def _default(kind: type[Spec], name: str, field: FieldInfo) -> str:
     if field.is_required():
         return "required"
     value = field.get_default(call_default_factory=True)
-    return "" if value is None else f"`{_plain(value)}`"
+    return "none" if value is None else f"`{_plain(value)}`"
 
 
 def example(kind: type[Spec], name: str) -> Any:

@@ -6,9 +6,9 @@ models themselves, each written for a process of its own framework, as it is, wi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -16,10 +16,10 @@ from typing import Any, Literal
 import numpy as np
 
 from parity.common.api.answers import Compared, Diagnosed, Linted, Mapped, Paired
-from parity.common.assertions.arguments import Inputs, as_flags, named, written
+from parity.common.assertions.arguments import SAMPLES, Inputs, as_flags, named, written
 from parity.common.assertions.assertions import Assertions
-from parity.common.base.errors import ExternalModelError, check_least
-from parity.common.base.scratch import make_scratch, scratch_folder
+from parity.common.base.errors import ExternalModelError, SpecError, check_least
+from parity.common.base.scratch import make_scratch, remove_scratch, scratch_folder
 from parity.common.base.terminal import Terminal
 from parity.common.execution.worker import require
 from parity.common.external.checkpoints import End, convert_checkpoint
@@ -81,7 +81,7 @@ def pair(
     """Train a Keras model and its PyTorch port alike, and prove that they are the same or say where and why not, as `parity pair`.
 
     Args:
-        keras, torch: the two models; see this module.
+        keras, torch: the two models: 'module:attribute', a function or class, or a model itself.
         data: arrays by name, one row a sample; or what `--data` takes: an .npz or .parquet file, a folder of pictures, or the
             name of what gives batches, or that function itself.
         loss: of both sides, such as 'mse'; by output where there are several; the usual one if none is given.
@@ -125,24 +125,25 @@ def pair(
         arrays = isinstance(data, Mapping)
         # A folder of their own: they go to `out` from there, and it is removed.
         samples = make_scratch("samples-") if arrays else scratch
-        asked = requested(
-            target_of(keras, "tensorflow", scratch),
-            target_of(torch, "torch", scratch),
-            written(data if isinstance(data, str | Path | Mapping) else name_of(data), samples),
-            losses=(_texts(loss), _texts(keras_loss), _texts(torch_loss)),
-            torch_step=None if torch_step is None else name_of(torch_step),
-            optimizers=(optimizer, _named(keras_optimizer), _named(torch_optimizer)),
-            inputs=inputs,
-            targets=targets,
-            sample_weights=sample_weights,
-            divide_by=divide_by,
-            image_size=image_size,
-            steps=steps,
-            global_batch=global_batch,
-            precision=precision,
-            weights=weights,
-            without_dropout=without_dropout,
-        )
+        with _naming_data(samples, arrays):
+            asked = requested(
+                target_of(keras, "tensorflow", scratch),
+                target_of(torch, "torch", scratch),
+                written(data if isinstance(data, str | Path | Mapping) else name_of(data), samples),
+                losses=(_texts(loss), _texts(keras_loss), _texts(torch_loss)),
+                torch_step=None if torch_step is None else name_of(torch_step),
+                optimizers=(optimizer, _named(keras_optimizer), _named(torch_optimizer)),
+                inputs=inputs,
+                targets=targets,
+                sample_weights=sample_weights,
+                divide_by=divide_by,
+                image_size=image_size,
+                steps=steps,
+                global_batch=global_batch,
+                precision=precision,
+                weights=weights,
+                without_dropout=without_dropout,
+            )
         if arrays:
             asked = replace(asked, data=replace(asked.data, made=True))
         for framework in ("tensorflow", "torch"):
@@ -151,6 +152,18 @@ def pair(
         way = PairOptions(configs or None, replicas, *more)
         outcome = compare_pair(asked, way, folder, Terminal(stderr=True, quiet=quiet))
     return _paired(outcome, folder)
+
+
+@contextmanager
+def _naming_data(samples: Path, arrays: bool) -> Iterator[None]:
+    """Errors call arrays that were given `data`, and not by the file that we have written them to, which is removed."""
+    try:
+        yield
+    except SpecError as error:
+        if not arrays:
+            raise
+        remove_scratch(samples)
+        raise SpecError(str(error).replace(f"--data {samples / SAMPLES}", "data")) from None
 
 
 def _paired(outcome: Outcome, folder: Path) -> Paired:
@@ -178,7 +191,7 @@ def lint(
     """Compare the settings of a Keras model and its PyTorch port, without training, as `parity lint`.
 
     Args:
-        keras, torch: the two models; see this module.
+        keras, torch: the two models: 'module:attribute', a function or class, or a model itself.
         inputs: (rows, ...) in Keras's layout: an array; several by the names of Keras's inputs, or in their order; or a file of
             them. Without, no forward pass is made.
         keras_optimizer, torch_optimizer: what gives their optimizers; torch's is called with the parameters.
@@ -262,7 +275,7 @@ def map(keras: Model, torch: Model, inputs: Inputs, *, mapping: str | Path | Non
     """Find out which tensors and layers of a Keras model and its PyTorch port correspond, without training, as `parity map`.
 
     Args:
-        keras, torch: the two models; see this module.
+        keras, torch: the two models: 'module:attribute', a function or class, or a model itself.
         inputs: as `lint`.
         mapping: a mapping.yaml to verify, or to complete.
 

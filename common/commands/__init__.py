@@ -114,7 +114,7 @@ def add_command(
     group.add_argument(
         "--quiet", action="store_true", help="print nothing but errors, and what --json asks for"
     )
-    every = "print all rows and checks; of an error that nobody foresaw the traceback"
+    every = "print all rows and checks, and the traceback of an unexpected error"
     group.add_argument("--verbose", action="store_true", help=every)
     return command
 

@@ -30,9 +30,11 @@ def add_input_flags(command: Any, required: bool) -> None:
         "--inputs",
         default="",
         metavar="NAME[,NAME...]",
-        help="its arrays that are inputs [all but y, targets, labels]",
+        help="names of the input arrays in --data [all but y, targets, labels]",
     )
-    command.add_argument("--targets", default="", metavar="NAME[,NAME...]", help="its arrays that are none")
+    command.add_argument(
+        "--targets", default="", metavar="NAME[,NAME...]", help="its arrays that are no inputs"
+    )
 
 
 def inputs_of(options: argparse.Namespace, rows: int) -> Arrays | None:

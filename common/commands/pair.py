@@ -49,11 +49,9 @@ def add(commands: Any) -> None:
     )
     size = "of the pictures of a folder [those of the first]"
     flag("--image-size", metavar="HEIGHT,WIDTH", help=size)
-    inputs = "its arrays that are inputs [all but the targets]"
+    inputs = "names of the input arrays in --data [all but the targets]"
     flag("--inputs", default="", metavar="NAME[,NAME...]", help=inputs)
-    targets = (
-        "its arrays that hold the targets [those called as the outputs with a loss; y, targets or labels]"
-    )
+    targets = "names of the target arrays in --data [those named like outputs, else y, targets or labels]"
     flag("--targets", default="", metavar="NAME[,NAME...]", help=targets)
     divisor = "all inputs, e.g. 255 for pixels [1]"
     flag("--divide-by", type=float, default=1.0, metavar="NUMBER", help=divisor)
@@ -70,7 +68,9 @@ def add(commands: Any) -> None:
     flag("--keras-loss", action="append", default=[], metavar=name, help=called)
     called = "likewise, called as loss(outputs, targets), which gives the mean"
     flag("--torch-loss", action="append", default=[], metavar=name, help=called)
-    step = "instead of a loss, what gives it in training: called as step(model, batch), beside Keras's train_step"
+    step = (
+        "a function step(model, batch) that returns the loss, the counterpart of the Keras model's train_step"
+    )
     flag("--torch-step", metavar="MODULE:ATTRIBUTE", help=step)
     flag(
         "--sample-weights",

@@ -72,10 +72,12 @@ def after_diagnosis(diagnosis: Diagnosis, records: Sequence[RunRecord] = ()) -> 
         ]
     first = diagnosis.findings[0]
     fix = first.explanation.fix if first.explanation is not None else ""
-    mend = f"mend the first defect ({fix})" if fix else f"mend what computes {first.name}"
+    repair = f"fix the first defect ({fix})" if fix else f"fix what computes {first.name}"
     if not records:
-        return [NextStep(f"{mend}, then repeat the command with --overwrite")]
-    return [NextStep(f"{mend}, train the candidate again, then", _command("compare", records[0], records[1]))]
+        return [NextStep(f"{repair}, then repeat the command with --overwrite")]
+    return [
+        NextStep(f"{repair}, train the candidate again, then", _command("compare", records[0], records[1]))
+    ]
 
 
 def after_study(result: StudyResult, folder: Path) -> list[NextStep]:

@@ -134,6 +134,11 @@ def compare_pair(
     except KeyboardInterrupt:
         raise RunError(f"interrupted; what was found until then is in {folder}") from None
     finally:
+        if not (
+            folder / ASKED
+        ).is_file():  # nothing was found: what was put there for it would refuse the next call
+            for name in (DATA, *SAVED):
+                (folder / name).unlink(missing_ok=True)
         if not any(folder.iterdir()):
             folder.rmdir()
 

@@ -143,7 +143,9 @@ class SampleFile:
         rows = {name: shapes[name][0] if shapes[name] else 0 for name in used}
         if len(set(rows.values())) > 1 or not min(rows.values()):
             told = ", ".join(f"{name} has {count}" for name, count in rows.items())
-            raise SpecError(f"--data {path}: every array has one row a sample: {told}")
+            raise SpecError(
+                f"--data {path}: arrays have different numbers of rows: {told}; give one row a sample"
+            )
         if weights is not None and len(shapes[weights]) != 1:
             raise SpecError(
                 f"--data {path}: sample weights are one number a sample; {weights} has the shape {shapes[weights]}"

@@ -61,7 +61,10 @@ def open_pair(asked: PairRequest, keras: ExternalWorker, torch: ExternalWorker) 
             f"--data {asked.data.path}: all weights of the first batch are 0; nothing could be compared"
         )
     optimizers = asked.optimizers or (None, None)
-    models = trace_models(keras, torch, inputs, optimizers)
+    try:
+        models = trace_models(keras, torch, inputs, optimizers)
+    except ExternalModelError as error:
+        raise ExternalModelError(f"{error}{_channels_hint(str(error), inputs)}") from None
     losses = losses_of(asked, models.outlines, samples)
     if step_of(losses[0].terms):
         # A step may call, and so build, layers that the model by itself does not.
@@ -74,6 +77,16 @@ def open_pair(asked: PairRequest, keras: ExternalWorker, torch: ExternalWorker) 
         losses=losses,
         layout="channels_first" if first else "as_is",
     )
+
+
+def _channels_hint(said: str, inputs: Arrays) -> str:
+    """What to do where Keras refuses a batch that lies channels first: it names the shape that it was given."""
+    for name, array in inputs.items():
+        count, *rest = array.shape
+        turned = (0, *range(2, array.ndim), 1)
+        if array.ndim > 3 and rest[0] < min(rest[1:]) and f"({count}, {', '.join(map(str, rest))})" in said:
+            return f"; if {name} has its channels first, give it as Keras takes it: {name}.transpose{turned}"
+    return ""
 
 
 def losses_of(

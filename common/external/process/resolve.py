@@ -137,8 +137,8 @@ def call(found: Any, target: Target, first: tuple[Any, ...], wanted: str) -> Any
         except TypeError as error:
             raise ExternalModelError(
                 f"{target} cannot be called so: {error}; its signature is"
-                f" {target.attribute}{shown}; give what it needs as arguments, or name a"
-                " function that needs none"
+                f" {target.attribute}{shown}; name a function that takes nothing and returns"
+                " what this gives"
             ) from None
     try:
         return found(*first, **target.arguments)
