@@ -30,7 +30,7 @@ DATA = (
     dict.fromkeys(("images", "drops", "grouped"), "images")
     | dict.fromkeys(("attention", "masked", "attends", "sequence", "heads", "formulas"), "texts")
     | dict.fromkeys(("steps", "dropping_steps", "last_steps", "step_dropout"), "texts")
-    | dict.fromkeys(("modulated", "encoded", "scored", "states", "lstm_states"), "texts")
+    | dict.fromkeys(("modulated", "encoded", "scored", "states", "lstm_states", "pooled"), "texts")
     | dict.fromkeys(("tokens", "padded"), "tokens")
     | {"strided": "images", "gained": "both"}
 )
@@ -573,6 +573,19 @@ WRONG = [
         "average",
         [("after/buffers/norm/moving_mean", "statistics:average", "the average of all batches")],
     ),
+    # A product with ones is what is multiplied, and yet no factor is left out.
+    (
+        "pooled",
+        "Pooled",
+        "axis",
+        [
+            (
+                "forward/pool",
+                "operation:argument",
+                "over 1 number where Keras computes softmax(pool/score) over 7",
+            )
+        ],
+    ),
     # What a pass assigns to a variable is read as what it is.
     (
         "standardized",
@@ -685,6 +698,7 @@ def test_what_is_wired_otherwise_is_named(
             ("AlwaysDrops", "AlwaysDrops"),
             ("rolled", "Rolled"),
             ("standardized", "Standardized"),
+            ("pooled", "Pooled"),
             ("sequence", "Sequence"),
             ("heads", "Heads"),
             ("formulas", "Formulas"),

@@ -274,6 +274,24 @@ class Standardizer(layers.Layer):
         return (x - self.mean) / ops.sqrt(self.variance + 1e-3)
 
 
+class Pool(layers.Layer):
+    """The mean of a sequence, by weights that are learned."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.score = layers.Dense(1, name="score")
+
+    def call(self, x):
+        return ops.sum(ops.softmax(self.score(x), axis=1) * x, axis=1)
+
+
+def pooled() -> keras.Model:
+    """Tokens, and their mean by weights."""
+    x = keras.Input((7, 6))
+    y = layers.Dense(8, name="token")(x)
+    return keras.Model(x, layers.Dense(3, name="head")(Pool(name="pool")(y)))
+
+
 def standardized() -> keras.Model:
     """A norm of one's own before a dense layer."""
     x = keras.Input((6,))

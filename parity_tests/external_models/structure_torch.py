@@ -410,6 +410,26 @@ class Moving(nn.Module):
         return self.head(self.norm(self.hidden(x)))
 
 
+class Pool(nn.Module):
+    def __init__(self, wrong: str) -> None:
+        super().__init__()
+        self.score, self.axis = nn.Linear(8, 1), 2 if "axis" in wrong else 1
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (F.softmax(self.score(x), self.axis) * x).sum(1)
+
+
+class Pooled(nn.Module):
+    """A port of `pooled`. axis: the softmax is over one score, so that it is 1."""
+
+    def __init__(self, wrong: str = "") -> None:
+        super().__init__()
+        self.token, self.pool, self.head = nn.Linear(6, 8), Pool(wrong), nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.pool(self.token(x)))
+
+
 class Standardizer(nn.Module):
     def __init__(self, wrong: str) -> None:
         super().__init__()

@@ -344,7 +344,8 @@ class View:
             # How a number is computed says more than the number.
             keras = self._readers[0].read(substitution.keras_result, is_root=True)
         found = []
-        for number, each in enumerate(differences(torch, keras)):
+        opened = [each for found in differences(torch, keras) for each in self._opened(found)]
+        for number, each in enumerate(opened):
             # A weight that is another one's counterpart makes a formula differ where none does.
             whole = (each.torch, each.keras, torch, keras)
             texts = {part.text for side in whole for part in side.parts()}
@@ -360,6 +361,18 @@ class View:
                 explanation = replace(explanation, cause="rounding:constant", text=text, fix=fix)
             found.append(Attribution(explanation, () if number or replacement is None else (replacement,)))
         return found
+
+    def _opened(self, found: Difference) -> list[Difference]:
+        """The differences of what made torch's part, where that only happens to be a tensor that both have, or a number, and is
+        made by the operation that is due: a product with a softmax over one element is what is multiplied.
+        """
+        leaf = found.torch
+        if leaf.name or leaf.tensor is None:
+            return [found]
+        made = self._readers[1].read(leaf.tensor, is_root=True)
+        if not made.name or made.name != found.keras.name:
+            return [found]
+        return [each for inner in differences(made, found.keras) for each in self._opened(inner)]
 
     def _rounded(self, found: Difference) -> float:
         """How far two constants are apart, that no input or weight is part of, by rounding to float32 alone; 0.0 where that is not so."""
@@ -392,7 +405,7 @@ def _explanation(
     difference: Difference, line: str, evidence: str, layers: tuple[str, ...], confirmed: bool
 ) -> Explanation:
     line = difference.torch.line or line
-    due = str(difference.keras)
+    due = difference.due
     if len(due) > _LONG:
         due = (
             f"what Keras computes in {difference.keras.line}"
