@@ -188,6 +188,15 @@ test_it_trains_the_same(parity_pytest)
 """,
     ),
     "diagnosis": ("", None),  # how a cause is listed
+    "faq": (
+        "import torch\nfrom torch import nn\nfrom torch.nn import functional as F",
+        """
+#HERE
+norm, x = BatchNorm(3), torch.randn(4, 3, 5, 5)
+assert torch.allclose(norm(x), nn.BatchNorm2d(3, eps=1e-3)(x))
+assert torch.allclose(norm.running_var, 0.99 + 0.01 * x.var((0, 2, 3), unbiased=False))
+""",
+    ),
     "pytest": ("", None, None),  # test_plugin.py
     "record": (
         "",

@@ -580,7 +580,7 @@ WRONG = [
         "axis",
         [
             (
-                "forward/pool",
+                "forward/head",
                 "operation:argument",
                 "over 1 number where Keras computes softmax(pool/score) over 7",
             )

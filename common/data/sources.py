@@ -212,6 +212,8 @@ class _Conversion:
     def _shaped(self, targets: Array) -> Array:
         """Classes as distributions where the loss has an axis for them; a lone last axis as it needs it."""
         shape = targets.shape[1:]
+        if shape == (*self.target_shape, 1):
+            return targets[..., 0]
         if self.target_dtype == "int64" or shape == self.target_shape:
             return targets
         if targets.dtype.kind == "i" and self.target_shape[:-1] == shape and self.target_shape[-1] > 1:

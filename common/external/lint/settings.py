@@ -205,7 +205,7 @@ _BATCH_NORM = {
     "epsilon": _forward("epsilon={v}", "eps={v}", row=2),
     "running_variance": _training(
         "no such setting: a layer of your own that stores the {v} variance",
-        "no such setting: a layer of your own that stores the {v} variance",
+        "no such setting: a subclass that stores the {v} variance, whose lines are in docs/how_to/faq.md",
         row=3,
     ),
     "statistics": _STATISTICS,

@@ -12,7 +12,7 @@ from dataclasses import replace
 from parity.common.base.terminal import Terminal
 from parity.common.diagnosis import core, limits
 from parity.common.diagnosis.result import Diagnosis, Finding, StepComparison, TensorComparison, When
-from parity.common.external.lint.lint import Difference, said_of
+from parity.common.external.lint.lint import Difference
 from parity.common.external.pairs.backward import BackwardSearch
 from parity.common.external.pairs.bench import (
     OUTPUT,
@@ -232,11 +232,13 @@ class PairSource(core.ObservationSource):
                 self.search.add_to(number, mine)
 
     def _note_the_rest(self) -> None:
-        """Differences of settings that make no difference here, alike ones in one line."""
-        initial = [suspect for suspect in self.search.suspects if suspect.changes == "initial values"]
-        self.notes += [
-            f"{text}: the weights were copied, so that it does not count here" for text in said_of(initial)
-        ]
+        """Differences of settings that make no difference here, in one line."""
+        initial = sum(suspect.changes == "initial values" for suspect in self.search.suspects)
+        if initial:
+            said = "1 initializer differs" if initial == 1 else f"{initial} initializers differ"
+            self.notes.append(
+                f"{said}, which does not count here, since the weights were copied; parity lint lists them"
+            )
 
 
 def _when(as_trained: Sequence[TensorComparison], findings: Sequence[Finding]) -> When:

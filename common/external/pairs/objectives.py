@@ -319,7 +319,8 @@ def _shaped(
     first = _is_channels_first(keras, torch)
     if isinstance(loss, LossBase):
         if loss.target_is_integer and target.dtype.kind != "i":
-            raise SpecError(f"--data: the loss takes classes, and {name} are no whole numbers")
+            classes = f"; give class numbers, as {name}.argmax(-1) has them" if target.ndim > 1 else ""
+            raise SpecError(f"--data: the loss takes classes, and {name} are no whole numbers{classes}")
         ours = target if loss.target_is_integer else target.astype(np.float64)
         if keras is None:
             return ours, ours

@@ -35,7 +35,13 @@ from parity.common.external.pairs.bench import (
 )
 from parity.common.external.pairs.constants import settle_built_constants
 from parity.common.external.pairs.diagnose import diagnose_pair
-from parity.common.external.pairs.dropout import KeptStateError, check_steps, give_masks, settle_randomness
+from parity.common.external.pairs.dropout import (
+    KeptStateError,
+    Masks,
+    check_steps,
+    give_masks,
+    settle_randomness,
+)
 from parity.common.external.pairs.joined import SAMPLES, is_plain, join_samples
 from parity.common.external.pairs.later_steps import bench_before, told_of
 from parity.common.external.pairs.objectives import Objective
@@ -64,6 +70,7 @@ from parity.common.spec import RunConfig, TrainSpec, dump_yaml
 from parity.common.spec.base import Spec
 from parity.common.spec.external.mapping import Mapping, write_mapping
 from parity.common.spec.external.outline import Outline
+from parity.common.spec.losses import LossBase
 from parity.common.spec.sources import Npz
 from parity.common.state.canonical import save_state
 
@@ -198,9 +205,7 @@ class _Flow:
             self._tell(line)
         asked = self.asked
         check_finite(self.bench)
-        terms = self.bench.losses[0].terms
-        if len(terms) > 1:
-            self._tell(f"losses: {', '.join(f'{term.name} of output {term.output}' for term in terms)}")
+        self._tell(_how(asked, self.masks))
         for line in doubtful_losses(self.bench):
             self._tell(line)
         if self.unshared is not None:
@@ -282,7 +287,9 @@ class _Flow:
         """What lint says, but of initial values, which are copied, and of layouts, which are mapped; `agree`: whether the outputs do."""
         suspects = with_effect(self.suspects, self.bench.mapping) if agree else self.suspects
         shown = [one for one in suspects if one.changes not in MAPPED_AWAY]
-        self._tell(f"lint: {len(shown) or 'no'} setting{'' if len(shown) == 1 else 's'} differ")
+        self._tell(
+            f"lint: {len(shown) or 'no'} {'setting differs' if len(shown) == 1 else 'settings differ'}"
+        )
         self._list(said_of(shown), "; 'parity lint' lists them")
 
     def _updates(self) -> Updates | None:
@@ -417,6 +424,29 @@ def to_json(asked: PairRequest) -> dict[str, Any]:
     return {"format": "parity-pair", "schema_version": 1, **fields}
 
 
+def _how(asked: PairRequest, masks: Masks) -> str:
+    """'loss: mse; optimizer: sgd, learning_rate=0.01; dropout: the same masks on both sides', defaults too."""
+    losses = [
+        (
+            each.loss.to_dict()["kind"]
+            if isinstance(each.loss, LossBase)
+            else " and ".join(map(str, each.loss))
+        )
+        + (f" of output {each.output}" if each.output else "")
+        for each in asked.objectives
+    ]
+    parts = [f"loss: {', '.join(losses)}"]
+    if asked.optimizer is not None:
+        parts.append(
+            f"optimizer: {asked.optimizer.to_dict()['kind']}, learning_rate={asked.optimizer.learning_rate:g}"
+        )
+    elif asked.optimizers is not None:
+        parts.append(f"optimizers: {' and '.join(map(str, asked.optimizers))}")
+    if masks.keras or masks.torch:
+        parts.append("dropout: the same masks on both sides")
+    return "; ".join(parts)
+
+
 def _plain(value: Any) -> Any:
     """JSON data of a field of a PairRequest."""
     if isinstance(value, SampleFile):
@@ -441,7 +471,7 @@ def _claim(way: PairOptions, folder: Path) -> Path | None:
         raise RecordError(f"{folder}: already holds {min(found)}, and no earlier pair; choose another --out")
     kept = given is not None and given.resolve() == (folder / MAPPING).resolve()
     if not way.overwrite and (not found <= _OURS or (MAPPING in found and not kept)):
-        how = f"--mapping {folder / MAPPING} takes the mapping there, --overwrite removes all"
+        how = f"--mapping {folder / MAPPING} takes the mapping there, --overwrite (in Python overwrite=True) removes all"
         raise RecordError(f"{folder}: holds an earlier pair; {how}, or choose another --out")
     stranger = session.foreign(found - _OURS - {LATER})
     if stranger is not None:

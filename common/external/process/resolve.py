@@ -184,6 +184,8 @@ def _not_imported(error: ImportError, target: Target, framework: Framework | Non
 def _near(module: str) -> str:
     """'; closest are ...': modules beside where it should be."""
     *parents, name = module.split(".")
+    if name == "py":
+        return f"; leave out .py: {'.'.join(parents)}"
     names: set[str] = set()
     for folder in _folders():
         here = folder.joinpath(*parents)
