@@ -591,7 +591,7 @@ WRONG = [
         "standardized",
         "Standardized",
         "about",
-        [("forward/norm", "operation:other", "where Keras computes the input x - mean(the input x, axis=0)")],
+        [("forward/norm", "operation:operand", "where Keras takes mean(the input x, axis=0)")],
     ),
     # A gain of one hides that it divides.
     ("gained", "Gained", "quotient", [("forward/norm", "operation:other", "norm/gamma / rsqrt(")]),

@@ -51,16 +51,24 @@ class Difference:
     torch: Expression
     keras: Expression
 
+    def _over(self, part: Expression) -> str:
+        """Over how many numbers a softmax is taken, where both are one: TensorFlow's is over the last axis, to which its code moves another."""
+        shape, axis = part.operands[0].shape if part.operands else (), dict(part.settings).get("axis", -1)
+        both = self.torch.name == self.keras.name and part.name in ("softmax", "log_softmax")
+        if not both or not isinstance(axis, int) or not -len(shape) <= axis < len(shape):
+            return ""
+        return f" over {shape[axis]} number{'s' * (shape[axis] != 1)}"
+
     @property
     def due(self) -> str:
         """What Keras computes."""
-        return f"{self.keras}{_over(self.keras)}"
+        return f"{self.keras}{self._over(self.keras)}"
 
     def __str__(self) -> str:
         goes_on = {"left_out": "goes on with", "number": "has", "operand": "takes"}.get(self.kind, "computes")
         due = {"too_much": "goes on with", "number": "has", "operand": "takes"}.get(self.kind, "computes")
         shown = [
-            f"{part} {_arranged(part)}" if self.kind == "arrangement" else f"{part}{_over(part)}"
+            f"{part} {_arranged(part)}" if self.kind == "arrangement" else f"{part}{self._over(part)}"
             for part in (self.torch, self.keras)
         ]
         if shown[0] == shown[1]:
@@ -68,16 +76,6 @@ class Difference:
         if self.kind == "operand" and self.torch.name and self.torch.line:
             shown[0] += f" (of {self.torch.line})"
         return f"{KINDS[self.kind]}: torch {goes_on} {shown[0]} where Keras {due} {shown[1]}"
-
-
-def _over(part: Expression) -> str:
-    """Over how many numbers a softmax is taken: TensorFlow's is over the last axis, to which its code moves another."""
-    if part.name not in ("softmax", "log_softmax") or not part.operands or not part.operands[0].shape:
-        return ""
-    shape, axis = part.operands[0].shape, dict(part.settings).get("axis", -1)
-    if not isinstance(axis, int) or not -len(shape) <= axis < len(shape):
-        return ""
-    return f" over {shape[axis]} number{'s' * (shape[axis] != 1)}"
 
 
 def differences(torch: Expression, keras: Expression) -> list[Difference]:
