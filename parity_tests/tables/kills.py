@@ -91,7 +91,7 @@ class KillTable:
         seconds = [float(found[1]) for hit in hits if (found := re.search(r"ended in ([\d.]+) s", hit))]
         lines = [
             _CHAINS,
-            f"**{right} of {len(chains)} chains right.** They hold {len(hits)} kills of a rank, and none of the process that"
+            f"{date.today()}, {_cores()} cores. **{right} of {len(chains)} chains right.** They hold {len(hits)} kills of a rank, and none of the process that"
             f" started it. The run ended {_seconds(seconds)} after it.",
             "",
             "| placement | killed there |",
