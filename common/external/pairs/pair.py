@@ -141,9 +141,8 @@ def compare_pair(
     except KeyboardInterrupt:
         raise RunError(f"interrupted; what was found until then is in {folder}") from None
     finally:
-        if not (
-            folder / ASKED
-        ).is_file():  # nothing was found: what was put there for it would refuse the next call
+        # Where nothing was found, what was put there for it would refuse the next call.
+        if not (folder / ASKED).is_file():
             for name in (DATA, *SAVED):
                 (folder / name).unlink(missing_ok=True)
         if not any(folder.iterdir()):

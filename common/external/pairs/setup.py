@@ -64,7 +64,10 @@ def open_pair(asked: PairRequest, keras: ExternalWorker, torch: ExternalWorker) 
     try:
         models = trace_models(keras, torch, inputs, optimizers)
     except ExternalModelError as error:
-        raise ExternalModelError(f"{error}{_channels_hint(str(error), inputs)}") from None
+        hint = _channels_hint(str(error), inputs)
+        if not hint:
+            raise
+        raise ExternalModelError(f"{error}{hint}") from None
     losses = losses_of(asked, models.outlines, samples)
     if step_of(losses[0].terms):
         # A step may call, and so build, layers that the model by itself does not.

@@ -364,13 +364,15 @@ class View:
 
     def _opened(self, found: Difference) -> list[Difference]:
         """The differences of what made torch's part, where that only happens to be a tensor that both have, or a number, and is
-        made by the operation that is due: a product with a softmax over one element is what is multiplied.
+        made by the operation that is due, of an operand that is due: a product with ones is what is multiplied.
         """
         leaf = found.torch
         if leaf.name or leaf.tensor is None:
             return [found]
         made = self._readers[1].read(leaf.tensor, is_root=True)
-        if not made.name or made.name != found.keras.name:
+        operands = {each.same for each in made.operands} - {None}
+        due = {leaf.same} if found.kind == "left_out" else {each.same for each in found.keras.operands}
+        if not made.name or made.name != found.keras.name or not operands & due:
             return [found]
         return [each for inner in differences(made, found.keras) for each in self._opened(inner)]
 
