@@ -60,11 +60,36 @@ class Net(nn.Module):
 def adam(parameters):
     return torch.optim.Adam(parameters, 1e-3)
 """
+CHAT = """
+import keras
+from keras import layers
+
+def build():
+    tokens, features = keras.Input((7,), dtype="int32", name="tokens"), keras.Input((4,), name="features")
+    x = layers.Concatenate()([layers.Flatten()(layers.Embedding(20, 3, name="embed")(tokens)), features])
+    outputs = {name: layers.Dense(size, name=name)(x) for name, size in (("intent", 5), ("urgency", 1))}
+    return keras.Model({"tokens": tokens, "features": features}, outputs)
+"""
+CHAT_PORT = """
+import torch
+from torch import nn
+
+class Chat(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.intent, self.urgency = nn.Embedding(20, 3), nn.Linear(25, 5), nn.Linear(25, 1)
+
+    def forward(self, tokens, features):
+        x = torch.cat([self.embed(tokens).flatten(1), features], -1)
+        return {"intent": self.intent(x), "urgency": self.urgency(x)}
+"""
 SAMPLES = """
 import numpy as np
 random = np.random.default_rng(0)
 for name in ("my", "samples"):
     np.savez(f"{name}.npz", x=random.normal(size=(128, 12)), y=random.integers(0, 3, 128))
+words = dict(tokens=random.integers(0, 20, (128, 7)), features=random.normal(size=(128, 4)))
+np.savez("chat.npz", **words, intent=random.integers(0, 5, 128), urgency=random.normal(size=(128, 1)))
 """
 TRAINED = """
 import numpy as np
@@ -285,10 +310,12 @@ def run(command: str, folder: Path) -> None:
 @pytest.fixture(scope="module")
 def reader(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("reader")
-    (folder / "my_pkg").mkdir()
-    for name, text in (("my_pkg/models", MODELS), ("my_pkg/port", PORT), ("trained", TRAINED)):
+    files = {"my_pkg/models": MODELS, "my_pkg/port": PORT, "trained": TRAINED, "samples": SAMPLES}
+    files |= {"chat/keras_side": CHAT, "chat/torch_side": CHAT_PORT}
+    for name, text in files.items():
+        (folder / f"{name}.py").parent.mkdir(exist_ok=True)
         (folder / f"{name}.py").write_text(text)
-    for command in (f"python -c '{SAMPLES}'", *READER):
+    for command in ("python samples.py", *READER):
         run(command, folder)
     return folder
 
