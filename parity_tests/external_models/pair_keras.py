@@ -189,6 +189,11 @@ def decaying_sgd():
     return DecayingSGD(0.1, 0.02)
 
 
+def later_sgd():
+    """Its rate falls when three updates have long been made."""
+    return keras.optimizers.SGD(keras.optimizers.schedules.PiecewiseConstantDecay([100], [0.125, 0.0625]))
+
+
 def adam():
     return keras.optimizers.Adam(0.01)
 

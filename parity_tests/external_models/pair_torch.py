@@ -313,6 +313,10 @@ def sgd(parameters):
     return torch.optim.SGD(parameters, 0.1)
 
 
+def exact_sgd(parameters):
+    return torch.optim.SGD(parameters, 0.125)
+
+
 def halved_sgd(parameters):
     return torch.optim.SGD(parameters, 0.1, weight_decay=0.01)
 

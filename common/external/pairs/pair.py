@@ -25,6 +25,7 @@ from parity.common.execution.worker import Workers
 from parity.common.external.lint.lint import MAPPED_AWAY, said_of
 from parity.common.external.mapping.models import check_mapped, doubts_of, map_models
 from parity.common.external.pairs.bench import (
+    Bench,
     LoadedPair,
     Unshared,
     decides,
@@ -337,6 +338,7 @@ class _Flow:
     def _spec(self) -> TrainSpec:
         optimizer = self.asked.optimizer
         if optimizer is None:
+            _check_rates(self.bench)
             optimizer = optimizer_spec(self.bench, 0)
             if optimizer is None:
                 raise SpecError(
@@ -482,6 +484,21 @@ def _claim(way: PairOptions, folder: Path) -> Path | None:
             continue
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     return given
+
+
+def _check_rates(bench: Bench) -> None:
+    """Raise SpecError where an optimizer's rate follows a schedule: three updates do not show it, and ours has none in its place."""
+    schedules = [
+        None if outline.optimizer is None else outline.optimizer.settings.get("schedule")
+        for outline in bench.outlines
+    ]
+    if any(schedules):
+        ours, theirs = (each or "constant" for each in schedules)
+        raise SpecError(
+            f"the optimizers make the same three updates; their rates after that were not compared: {ours} in Keras and"
+            f" {theirs} in torch (row 22), so that there is no verdict; give optimizers of constant rates for the models, and"
+            " compare the schedules of both scripts by recorders"
+        )
 
 
 def _check_inputs(opened: LoadedPair) -> None:
