@@ -162,16 +162,14 @@ READER = (
     ),
     "python -m parity.torch_impl --recipe digits_mlp --set steps=30 --strategy ddp --replicas 2 --out candidate",
     "cp -r candidate other_record; cp -r candidate runs/b",
-    *(
-        f"parity scale digits_mlp --set steps=30 --placement torch:ddp --replicas 1,2 --rounds 3 --out runs/torch-{version}; [ $? -ne 2 ]"
-        for version in ("2.13", "2.14")
-    ),
     "parity show digits_mlp --format yaml > my.yaml && cp my.yaml mine.yaml",
-    "python -m parity.torch_impl --recipe digits_cnn --out runs/straight",
 )
 # What only one page's reader has.
 BEFORE = {
-    "share": "parity run digits_mlp --set steps=30 --placement torch:single:1 --placement torch:ddp:2 --out runs/digits_cnn"
+    "checkpoints": "python -m parity.torch_impl --recipe digits_cnn --out runs/straight",
+    "scaling": "for version in 2.13 2.14; do parity scale digits_mlp --set steps=30 --placement torch:ddp --replicas 1,2 --rounds 3"
+    " --out runs/torch-$version; [ $? -ne 2 ] || exit 1; done",
+    "share": "parity run digits_mlp --set steps=30 --placement torch:single:1 --placement torch:ddp:2 --out runs/digits_cnn",
 }
 
 

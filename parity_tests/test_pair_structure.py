@@ -133,7 +133,7 @@ WRONG = [
         "corners, crop",
         [
             ("forward/merged", "operation:other", "align_corners=True"),
-            ("forward/cropped", "operation:argument", "2:]"),
+            ("forward/cropped", "operation:argument", "padded[:, :, 2:]"),
         ],
     ),
     (
@@ -550,7 +550,7 @@ WRONG = [
             (
                 "forward/fourth",
                 "operation:argument",
-                "third[:, :, :, 0] where Keras computes third[:, :, ",
+                "third[:, :, :, 0] where Keras computes third[:, :, 0]",
             )
         ],
     ),
