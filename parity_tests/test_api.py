@@ -172,7 +172,9 @@ def test_live_torch_modules_are_written_and_made_again(peers: dict[str, Peer], t
     names = {name.partition("/")[0] for name in found}
     assert len(names) == 5
     for name in names:
-        assert np.array_equal(found[f"{name}/before"], found[f"{name}/after"]), name
+        # What was written is the same to the bit. What a pass computes from it is not everywhere: MKL may round
+        # otherwise where the same numbers lie at another alignment.
+        np.testing.assert_allclose(found[f"{name}/before"], found[f"{name}/after"], 1e-12, 1e-12, err_msg=name)
 
 
 @pytest.mark.parametrize(

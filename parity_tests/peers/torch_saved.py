@@ -66,15 +66,17 @@ def _models() -> dict[str, tuple[nn.Module, torch.Tensor]]:
 
 
 def round_trips(facts: dict[str, Any], arrays: Arrays) -> Arrays:
-    """Outputs 'NAME/before' and 'NAME/after' of each module in training and inference, one after the other, and its names."""
+    """Outputs 'NAME/before' and 'NAME/after' of each module in float64, in training and inference, one after the other."""
     del arrays
     found: Arrays = {}
     for name, (model, inputs) in _models().items():
+        model, inputs = model.double(), inputs.double()
         path = Path(facts["folder"]) / f"{name}.safetensors"
         saved.save(model, path)
         again = saved.load(str(path))
         assert type(again) is type(model)
         assert [*again.state_dict()] == [*model.state_dict()]
+        assert all(map(torch.equal, again.state_dict().values(), model.state_dict().values()))
         trained = [[n for n, p in each.named_parameters() if p.requires_grad] for each in (model, again)]
         assert trained[0] == trained[1]
         for key, each in (("before", model), ("after", again)):
