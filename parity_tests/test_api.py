@@ -174,7 +174,9 @@ def test_live_torch_modules_are_written_and_made_again(peers: dict[str, Peer], t
     for name in names:
         # What was written is the same to the bit. What a pass computes from it is not everywhere: MKL may round
         # otherwise where the same numbers lie at another alignment.
-        np.testing.assert_allclose(found[f"{name}/before"], found[f"{name}/after"], 1e-12, 1e-12, err_msg=name)
+        np.testing.assert_allclose(
+            found[f"{name}/before"], found[f"{name}/after"], 1e-12, 1e-12, err_msg=name
+        )
 
 
 @pytest.mark.parametrize(
