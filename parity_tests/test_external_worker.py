@@ -680,6 +680,30 @@ def test_updates_are_those_of_the_optimizer(nets: dict[str, ExternalWorker]) -> 
     nets["tensorflow"].exact_constants(False)
 
 
+def test_rates_are_read_step_by_step_and_one_can_be_held(nets: dict[str, ExternalWorker]) -> None:
+    settle(nets)
+    keras, torch = nets["tensorflow"], nets["torch"]
+    assert keras.rates("worker_keras:descent", 3) is torch.rates("worker_torch:descent", 3) is None
+    assert keras.rates("worker_keras:falling", 6) == pytest.approx([0.5, 0.4, 0.3, 0.2, 0.1, 0.1], rel=1e-6)
+    assert torch.rates("worker_torch:warming", 6) == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5, 0.5], rel=1e-12)
+    for attribute, message in (
+        ("hidden", "have it give both, optimizer and scheduler"),
+        ("cycling", "the scheduler changes momentum too"),
+        ("short", "the scheduler ends after 3 steps"),
+        ("waiting", "ReduceLROnPlateau goes by a loss"),
+        ("groups", "several learning rates at step 0"),
+    ):
+        assert message in said(torch.rates, f"worker_torch:{attribute}", 6)
+    gradients = trained("tensorflow", keras).gradients
+    for side, attribute, given in (
+        (keras, "worker_keras:falling", gradients),
+        (torch, "worker_torch:warming", as_torch(gradients)),
+    ):
+        state, moved = side.read(), side.update(attribute, [given, given], rate=0.25)
+        for name, gradient in given.items():
+            assert np.abs(moved[name] - (state[name] - 0.5 * gradient)).max() <= 1e-15
+
+
 def test_sums_in_a_batch_norm_of_torch_are_accurate_where_constants_are_exact(
     sides: dict[str, ExternalWorker],
 ) -> None:

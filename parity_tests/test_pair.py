@@ -288,25 +288,47 @@ def test_a_folder_that_holds_something_else_is_left_alone(parity: Cli) -> None:
     assert "holds 'thesis.txt', which is of no pair" in refused
 
 
+def optimizers_of(keras: str, torch: str, steps: int) -> list[Any]:
+    names = f"{MODELS}.pair_keras:{keras}", f"{MODELS}.pair_torch:{torch}"
+    return [
+        *pair_of("tanh_mlp", "TanhMLP", ROWS),
+        *("--keras-optimizer", names[0]),
+        *("--torch-optimizer", names[1]),
+        "--steps",
+        steps,
+    ]
+
+
+@pytest.mark.slow
+def test_what_the_first_updates_of_optimizers_do_not_show_is_no_parity(parity: Cli) -> None:
+    code, out, said = parity(*optimizers_of("limited_sgd", "exact_sgd", 20))
+    assert (code, "clip_global_norm is 1000.0 in Keras and None in torch" in said) == (2, True), out + said
+    assert "parity" not in out
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("optimizer", "told"),
+    ("keras", "torch", "told"),
     [
-        (
-            "later_sgd",
-            "schedule is PiecewiseConstantDecay(boundaries=[100], values=[0.125, 0.0625]) in Keras and None",
-        ),
-        ("limited_sgd", "clip_global_norm is 1000.0 in Keras and None in torch"),
+        ("later_sgd", "exact_sgd", "the learning rate of step 101 is 0.0625 in Keras and 0.125 in torch"),
+        ("falling_sgd", "falling_sgd", "0.05 in Keras and 0.0466516 in torch: torch is one step ahead"),
     ],
 )
-def test_what_the_first_updates_of_optimizers_do_not_show_is_no_parity(
-    parity: Cli, optimizer: str, told: str
+def test_a_schedule_that_torch_has_otherwise_is_named_with_its_step(
+    parity: Cli, keras: str, torch: str, told: str
 ) -> None:
-    optimizers = ["--keras-optimizer", f"{MODELS}.pair_keras:{optimizer}"]
-    optimizers += ["--torch-optimizer", f"{MODELS}.pair_torch:exact_sgd"]
-    code, out, said = parity(*pair_of("tanh_mlp", "TanhMLP", ROWS), *optimizers, "--steps", 150)
-    assert (code, told in said) == (2, True), out + said
-    assert "parity" not in out
+    code, out, said = parity(*optimizers_of(keras, torch, 150), "--out", "out")
+    assert (code, told in out) == (1, True), out + said
+    (finding,) = json.loads((parity.folder / "out" / "diagnosis.json").read_text())["findings"]
+    assert finding["explanation"]["confidence"] == "confirmed"
+
+
+@pytest.mark.slow
+def test_models_are_trained_by_the_rates_of_their_schedules(parity: Cli) -> None:
+    code, out, said = parity(*optimizers_of("later_sgd", "later_sgd", 150), "--out", "out")
+    assert (code, "equal at each of 150 steps, from 0.125 to 0.0625" in out + said) == (0, True), out + said
+    for record in read_session(parity.folder / "out").records:
+        assert record.columns["learning_rate"].tolist() == [0.125] * 101 + [0.0625] * 49
 
 
 @pytest.mark.slow

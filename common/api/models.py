@@ -88,7 +88,7 @@ def pair(
         keras_loss, torch_loss: the users' own instead, called as loss(targets, outputs) and as loss(outputs, targets).
         torch_step: instead of a loss, what gives it: called as step(model, batch), beside Keras's train_step.
         optimizer: of both, such as 'adam,learning_rate=1e-3' [sgd,learning_rate=0.01].
-        keras_optimizer, torch_optimizer: the users' own instead.
+        keras_optimizer, torch_optimizer: the users' own instead; torch's may give `optimizer, scheduler`.
         inputs, targets, sample_weights: names of arrays [targets: y, targets or labels; inputs: all others].
         divide_by: what all inputs are divided by.
         image_size: of the pictures of a folder, (height, width).

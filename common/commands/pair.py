@@ -83,7 +83,9 @@ def add(commands: Any) -> None:
         help="of both sides, in Keras's convention, e.g. adam,learning_rate=1e-3 [sgd,learning_rate=0.01]",
     )
     flag("--keras-optimizer", metavar="MODULE:ATTRIBUTE", help="instead of --optimizer, the user's own")
-    likewise = "likewise; called with the model's parameters"
+    likewise = (
+        "likewise; called with the model's parameters, and may give its scheduler too: optimizer, scheduler"
+    )
     flag("--torch-optimizer", metavar="MODULE:ATTRIBUTE", help=likewise)
     flag("--steps", type=int, default=50, help="how many are trained [50]")
     flag("--global-batch", type=int, default=32, help="samples of a step [32]")

@@ -54,6 +54,9 @@ SAME_NUMBER = Limit(
 AMPLIFIED_BY_A_PASS = Limit(
     1e-6, "one pass in float64, given equal weights and samples: no net amplifies rounding so"
 )
+SCHEDULED_RATE = Limit(
+    8 * 2.0**-24, "of the highest learning rate: Keras computes its schedules in float32, in a few operations"
+)
 ROUNDING_SHARE = Limit(1e-14, "of the largest of all gradients: rounding of one that comes out nearly zero")
 
 # Whether a signature fits what a run made.

@@ -194,6 +194,10 @@ def later_sgd():
     return keras.optimizers.SGD(keras.optimizers.schedules.PiecewiseConstantDecay([100], [0.125, 0.0625]))
 
 
+def falling_sgd():
+    return keras.optimizers.SGD(keras.optimizers.schedules.ExponentialDecay(0.05, 10, 0.5))
+
+
 def limited_sgd():
     """No gradient of these samples is as large."""
     return keras.optimizers.SGD(0.125, global_clipnorm=1000.0)

@@ -317,6 +317,21 @@ def exact_sgd(parameters):
     return torch.optim.SGD(parameters, 0.125)
 
 
+def later_sgd(parameters):
+    """A port of `later_sgd`: Keras still takes the first rate at the boundary."""
+    optimizer = exact_sgd(parameters)
+    return optimizer, torch.optim.lr_scheduler.MultiStepLR(optimizer, [101], 0.5)
+
+
+def falling_sgd(parameters):
+    """A port of `falling_sgd`, whose scheduler is stepped once more before the training."""
+    optimizer = torch.optim.SGD(parameters, 0.05)
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.5 ** (step / 10))
+    optimizer.step()
+    scheduler.step()
+    return optimizer, scheduler
+
+
 def halved_sgd(parameters):
     return torch.optim.SGD(parameters, 0.1, weight_decay=0.01)
 

@@ -34,6 +34,10 @@ def descent_of(model, rate=0.1):
     return keras.optimizers.SGD(rate)
 
 
+def falling():
+    return keras.optimizers.SGD(keras.optimizers.schedules.PolynomialDecay(0.5, 4, 0.1))
+
+
 class NoOptimizer:
     """Keras has it that an optimizer is made of more."""
 

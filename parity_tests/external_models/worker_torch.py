@@ -40,6 +40,37 @@ def descent_of(model, rate=0.1):
     return torch.optim.SGD(model.parameters(), rate)
 
 
+def warming(parameters):
+    """A fifth, two fifths, ... of the rate."""
+    optimizer = torch.optim.SGD(parameters, 0.5)
+    return optimizer, torch.optim.lr_scheduler.LinearLR(optimizer, 0.2, 1.0, 4)
+
+
+def hidden(parameters):
+    return warming(parameters)[0]
+
+
+def cycling(parameters):
+    optimizer = torch.optim.SGD(parameters, 0.5, momentum=0.9)
+    return optimizer, torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.5, total_steps=8)
+
+
+def short(parameters):
+    optimizer = torch.optim.SGD(parameters, 0.5)
+    return optimizer, torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.5, total_steps=3, cycle_momentum=False)
+
+
+def waiting(parameters):
+    optimizer = torch.optim.SGD(parameters, 0.5)
+    return optimizer, torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
+
+
+def groups(parameters):
+    first, *rest = parameters
+    optimizer = torch.optim.SGD([{"params": [first]}, {"params": rest, "lr": 0.25}], 0.5)
+    return optimizer, torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+
+
 class NoOptimizer:
     def __init__(self, parameters):
         del parameters

@@ -10,8 +10,11 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.optim.lr_scheduler import LRScheduler
 from torch.overrides import handle_torch_function, has_torch_function
 
+from parity.common.base.errors import ExternalModelError
+from parity.common.external.process.calls import qualified
 from parity.common.external.process.exact import ExactFunctions
 from parity.common.external.process.resolve import made, resolve
 from parity.common.spec.external.target import Target
@@ -54,7 +57,12 @@ def build(target: Target, precision: str, seed: int, exact: bool = False) -> nn.
 
 
 def build_optimizer(target: Target, model: nn.Module) -> torch.optim.Optimizer:
-    """Return the optimizer that a target names.
+    """Return the optimizer that a target names; see `with_scheduler`."""
+    return with_scheduler(target, model)[0]
+
+
+def with_scheduler(target: Target, model: nn.Module) -> tuple[torch.optim.Optimizer, LRScheduler | None]:
+    """Return the optimizer that a target names, and the scheduler that comes with it.
 
     A function or class is called with the model's parameters, or with the model where its first parameter is
     called 'model', 'module' or 'net', and with the target's arguments.
@@ -62,9 +70,15 @@ def build_optimizer(target: Target, model: nn.Module) -> torch.optim.Optimizer:
     Raises:
         ExternalModelError: the target cannot be imported, fails, or gives no torch.optim.Optimizer.
     """
+    wanted = "a torch.optim.Optimizer, or one with its scheduler"
     cls = torch.optim.Optimizer
-    first = (list(model.parameters()),)
-    return made(target, "torch", cls, "a torch.optim.Optimizer", model, first)
+    found = made(target, "torch", (cls, tuple, list), wanted, model, (list(model.parameters()),))
+    if isinstance(found, cls):
+        return found, None
+    if len(found) == 2 and isinstance(found[0], cls) and isinstance(found[1], LRScheduler):
+        return found[0], found[1]
+    given = ", ".join(qualified(type(each)) for each in found)
+    raise ExternalModelError(f"{target} gives ({given}); it must give {wanted}")
 
 
 def seed_all(seed: int) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,6 +41,28 @@ class TracedModels:
     torch: ExternalWorker
     outlines: tuple[Outline, Outline]
     inputs: tuple[Arrays, Arrays]
+
+    @property
+    def rows(self) -> int:
+        """The samples of the batch."""
+        return len(next(iter(self.inputs[0].values())))
+
+
+@contextmanager
+def exact_constants(models: TracedModels) -> Iterator[list[str]]:
+    """Constants in float64, where a framework takes them through float32: that is no fault of a port.
+
+    Yields:
+        What stock frameworks round of what was computed within; filled at the end.
+    """
+    rounded: list[str] = []
+    for side in (models.keras, models.torch):
+        side.exact_constants(True)
+    try:
+        yield rounded
+    finally:
+        for name, side in (("Keras", models.keras), ("torch", models.torch)):
+            rounded += [f"{name} {what}" for what in side.exact_constants(False)]
 
 
 def trace_models(
@@ -100,6 +123,11 @@ def map_models(models: TracedModels, given: Path | None) -> Mapping:
     Raises:
         ExternalModelError: the given one does not fit the models.
     """
+    with exact_constants(models):
+        return _mapped(models, given)
+
+
+def _mapped(models: TracedModels, given: Path | None) -> Mapping:
     ours, theirs = models.outlines
     if given is None:
         hints, probes = None, _probes(models)

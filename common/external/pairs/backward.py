@@ -79,7 +79,7 @@ class BackwardSearch:
             own = trace.injected.activation_gradients.get(point.torch)
             if point.linear or due is None or own is None or point.torch in trace.misshapen:
                 continue
-            flowing.append(compared(f"backward/{point.name}", due, own))
+            flowing.append(compared(f"backward/{point.name}", due, own, rows=self.search.bench.rows))
         self.search.injected += flowing
         reduced = gradients(self.search.bench, trace.reference, trace.injected)
         self.search.injected += reduced

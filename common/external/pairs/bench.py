@@ -5,9 +5,9 @@ All that leaves here is Keras's: its names, its layouts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from collections.abc import Mapping as AnyMapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal, Unpack
@@ -17,7 +17,7 @@ import numpy as np
 from parity.common.base.errors import ExternalModelError
 from parity.common.diagnosis import limits
 from parity.common.diagnosis.result import Finding, TensorComparison
-from parity.common.external.mapping.models import TracedModels
+from parity.common.external.mapping.models import TracedModels, exact_constants
 from parity.common.external.pairs.objectives import paired_outputs
 from parity.common.external.pairs.points import Point, points_of
 from parity.common.external.process.layouts import aligned, back, to_keras_layout
@@ -94,7 +94,7 @@ class Bench(LoadedPair):
     unshared: layers that one side calls several times, and the other has several for. decayed: why what Keras adds to its loss is no divergence, '' where it is one.
     frozen: Keras's tensors that one side alone trains, with the side
     that does not ('keras', 'torch'); those whose gradient is zero for any samples are left out. layouts: how torch's tensors
-    lie, by tap, as `aligned` says, where that has been seen.
+    lie, by tap, as `aligned` says, where that has been seen. rates: of each step, where the optimizers follow schedules.
     """
 
     mapping: Mapping
@@ -102,6 +102,7 @@ class Bench(LoadedPair):
     decayed: str = ""
     frozen: dict[str, str] = field(default_factory=dict)
     layouts: dict[str, str] = field(default_factory=dict)
+    rates: tuple[float, ...] = ()
 
     @cached_property
     def points(self) -> Sequence[Point]:
@@ -228,7 +229,12 @@ class Bench(LoadedPair):
     def activations(self, expected: AnyMapping[str, Array], passed: PassResult) -> list[TensorComparison]:
         """Each point of a pass, in order, compared with what is expected there, (batch, ...) by point."""
         return [
-            compared(f"forward/{point.name}", expected[point.name], passed.activations.get(point.torch))
+            compared(
+                f"forward/{point.name}",
+                expected[point.name],
+                passed.activations.get(point.torch),
+                rows=self.rows,
+            )
             for point in self.points
         ]
 
@@ -250,7 +256,7 @@ class Bench(LoadedPair):
                 " that gives one"
             )
         return [
-            compared(f"forward/{self.output_name(name)}", due, passed.outputs[other])
+            compared(f"forward/{self.output_name(name)}", due, passed.outputs[other], rows=self.rows)
             for (name, due), (_, other) in zip(
                 ours, paired_outputs(list(reference.outputs), list(passed.outputs)), strict=True
             )
@@ -271,23 +277,6 @@ def taken(
     if not loss.terms or (step_of(loss.terms) and not options.get("training", True)):
         return side.forward(inputs, **options)
     return side.gradients(inputs, loss.targets, loss.terms, loss.sample_weights, **options)
-
-
-@contextmanager
-def exact_constants(bench: Bench) -> Iterator[list[str]]:
-    """Constants in float64, where a framework takes them through float32: that is no fault of a port.
-
-    Yields:
-        What stock frameworks round of what was computed within; filled at the end.
-    """
-    rounded: list[str] = []
-    for side in (bench.keras, bench.torch):
-        side.exact_constants(True)
-    try:
-        yield rounded
-    finally:
-        for name, side in (("Keras", bench.keras), ("torch", bench.torch)):
-            rounded += [f"{name} {what}" for what in side.exact_constants(False)]
 
 
 def taken_apart(bench: Bench) -> bool:
@@ -320,9 +309,9 @@ def decides(tensor: TensorComparison) -> bool:
 
 
 def compared(
-    name: str, due: Array, own: Array | None, allowed: float = limits.LIVE_FLOAT64
+    name: str, due: Array, own: Array | None, allowed: float = limits.LIVE_FLOAT64, rows: int | None = None
 ) -> TensorComparison:
-    """One tensor of torch's (batch, ...), in its own layout, compared with Keras's."""
+    """One tensor of torch's (batch, ...), in its own layout, compared with Keras's; `rows`: of the batch, to say which is off."""
     if own is None:
         return TensorComparison(name, None, float("inf"), allowed, "it was not computed")
     alignment = aligned(due, own)
@@ -334,7 +323,7 @@ def compared(
     rest = unmasked(due) if name.startswith("forward/") else None
     if rest is not None:
         deviation = max(deviation, tensor_deviation(due[rest], found[rest]))
-    return TensorComparison(name, None, deviation, allowed, _where(due, found, deviation))
+    return TensorComparison(name, None, deviation, allowed, _where(due, found, deviation, rows))
 
 
 def losses(bench: Bench, reference: PassResult, passed: PassResult) -> list[TensorComparison]:
@@ -356,7 +345,7 @@ def losses(bench: Bench, reference: PassResult, passed: PassResult) -> list[Tens
     for name, (due, own) in both.items():
         size = float(np.abs(due).max(initial=0.0))
         allowed = limits.LIVE_FLOAT64 + (limits.ROUNDING_SHARE * largest / size if size else 0.0)
-        found.append(compared(f"loss/gradient of {bench.output_name(name)}", due, own, allowed))
+        found.append(compared(f"loss/gradient of {bench.output_name(name)}", due, own, allowed, bench.rows))
     return found
 
 
@@ -429,12 +418,14 @@ def place_of(tensor: TensorComparison | Finding) -> str:
     return tensor.name.partition("/")[2]
 
 
-def _where(due: Array, own: Array, deviation: float) -> str:
-    """The sample of which a tensor is off the most; nothing where it agrees."""
-    if deviation <= limits.LIVE_FLOAT64 or not due.ndim:
+def _where(due: Array, own: Array, deviation: float, rows: int | None) -> str:
+    """The sample of which a tensor is off the most; nothing where it agrees, or has no row for each."""
+    if deviation <= limits.LIVE_FLOAT64:
         return ""
     if not np.isfinite(own).all() or not np.isfinite(due).all():
         return "not finite"
+    if not due.ndim or len(due) != rows:
+        return ""
     apart = (
         np.abs(np.asarray(own, np.float64) - np.asarray(due, np.float64)).reshape(len(due), -1).max(axis=1)
     )

@@ -83,7 +83,7 @@ class BufferSearch:
 
         A moving mean m becomes m + s * (new - m): both sides see the same new one where their moves are multiples.
         """
-        rows = len(next(iter(self.search.bench.inputs[0].values())))
+        rows = self.search.bench.rows
         counts = [rows, max(1, rows // 2)]
         names = {place_of(tensor).removeprefix("buffers/") for tensor in tensors}
         by_count = np.array([self._factors(names, count) for count in counts])

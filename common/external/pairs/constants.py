@@ -11,7 +11,8 @@ from dataclasses import replace
 from parity.common.base.errors import ExternalModelError
 from parity.common.diagnosis import limits
 from parity.common.diagnosis.result import TensorComparison
-from parity.common.external.pairs.bench import Bench, LoadedPair, decides, exact_constants
+from parity.common.external.mapping.models import exact_constants
+from parity.common.external.pairs.bench import Bench, LoadedPair, decides
 from parity.common.external.pairs.dropout import settle_randomness
 from parity.common.external.pairs.request import PairRequest
 from parity.common.external.process.pass_result import Arrays

@@ -13,13 +13,13 @@ from parity.common.base.terminal import Terminal
 from parity.common.diagnosis import core, limits
 from parity.common.diagnosis.result import Diagnosis, Finding, StepComparison, TensorComparison, When
 from parity.common.external.lint.lint import Difference
+from parity.common.external.mapping.models import exact_constants
 from parity.common.external.pairs.backward import BackwardSearch
 from parity.common.external.pairs.bench import (
     OUTPUT,
     Bench,
     PairTrace,
     decides,
-    exact_constants,
     gradients,
     losses,
     of_stage,
@@ -179,9 +179,11 @@ class PairSource(core.ObservationSource):
         self._note_the_rest()
         open_ = [pair.label for pair in self.bench.mapping.tensors if pair.is_ambiguous]
         premise = ""
-        if findings and open_:
-            if not all(one.explanation and one.explanation.confidence == "confirmed" for one in findings):
-                premise = f"if mapping.yaml is right about {len(open_)} pair{'s' * (len(open_) > 1)} of tensors that nothing confirms"
+        # What an experiment has confirmed does not rest on the mapping.
+        if open_ and any(
+            one.explanation is None or one.explanation.confidence != "confirmed" for one in findings
+        ):
+            premise = f"if mapping.yaml is right about {len(open_)} pair{'s' * (len(open_) > 1)} of tensors that nothing confirms"
             more = f" and {len(open_) - _LISTED} more" if len(open_) > _LISTED else ""
             self.notes.append(
                 f"look at mapping.yaml first: by their shapes these tensors could have other counterparts, or another layout, and"

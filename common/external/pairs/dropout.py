@@ -121,7 +121,7 @@ def give_masks(asked: PairRequest, opened: LoadedPair) -> Masks:
 
 def _dropped(opened: LoadedPair) -> tuple[list[dict[str, Any]], list[dict[str, Any]], int]:
     """The calls that drop, of both sides, and how many samples they were given: if it can be, as many as no other axis has."""
-    batch = len(next(iter(opened.inputs[0].values())))
+    batch = opened.rows
     ours, theirs = (side.dropped(inputs, training=True) for side, _, inputs in opened.sides)
     shapes = [site["value"].shape for site in (*ours, *theirs)]
     if any(shape.count(batch) > 1 for shape in shapes):

@@ -10,7 +10,8 @@ import numpy as np
 
 from parity.common.base.errors import SpecError
 from parity.common.diagnosis import limits
-from parity.common.external.pairs.bench import Bench, exact_constants, taken
+from parity.common.external.mapping.models import exact_constants
+from parity.common.external.pairs.bench import Bench, taken
 from parity.common.external.pairs.request import PairRequest, Samples
 from parity.common.external.pairs.setup import drawn_rows, formed, losses_of, size_of
 from parity.common.external.process.objective import step_of

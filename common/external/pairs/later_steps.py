@@ -50,7 +50,7 @@ def bench_before(step: int, bench: Bench, asked: PairRequest, spec: TrainSpec, s
     bench.keras.write(weights)
     bench.torch.write(bench.mapping.to_torch(weights, partial=True))
     ids = BatchPlan.of(spec, Placement.from_text("torch:single:1")).global_ids(step)
-    rows = len(next(iter(bench.inputs[0].values())))
+    rows = bench.rows
     # At the end of an epoch there may be few samples, of which little can be told.
     samples = asked.data.at(np.concatenate([ids, np.arange(max(0, rows - len(ids)))]))
     ours, theirs = (

@@ -36,7 +36,7 @@ _FORMULAS: dict[str, dict[str, object]] = {
 
 def loss_causes(bench: Bench) -> list[Attribution]:
     """Return why the losses of two models with equal outputs differ; only likely where no experiment says more."""
-    batch = len(next(iter(bench.inputs[0].values())))
+    batch = bench.rows
     passes = _passes(bench, batch)
     if step_of(bench.losses[0].terms):
         found = _by_operations(bench, passes)
@@ -159,7 +159,7 @@ def _alike(due: Array, own: Array) -> tuple[Array, Array | None]:
 def _without_weights(bench: Bench, passes: Sequence[PassResult]) -> Explanation | None:
     if bench.losses[0].sample_weights is None:
         return None
-    batch = len(next(iter(bench.inputs[0].values())))
+    batch = bench.rows
     for side, name, other in ((0, "torch", "Keras"), (1, "Keras", "torch")):
         weighted = (side == 1, side == 0)
         plain = _passes(bench, batch, weighted)

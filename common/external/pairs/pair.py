@@ -23,13 +23,12 @@ from parity.common.diagnosis.result import Diagnosis, When
 from parity.common.execution import session
 from parity.common.execution.worker import Workers
 from parity.common.external.lint.lint import MAPPED_AWAY, said_of
-from parity.common.external.mapping.models import check_mapped, doubts_of, map_models
+from parity.common.external.mapping.models import check_mapped, doubts_of, exact_constants, map_models
 from parity.common.external.pairs.bench import (
     Bench,
     LoadedPair,
     Unshared,
     decides,
-    exact_constants,
     losses,
     place_of,
     taken_apart,
@@ -46,6 +45,7 @@ from parity.common.external.pairs.dropout import (
 from parity.common.external.pairs.joined import SAMPLES, is_plain, join_samples
 from parity.common.external.pairs.later_steps import bench_before, told_of
 from parity.common.external.pairs.objectives import Objective
+from parity.common.external.pairs.rates import settle_rates
 from parity.common.external.pairs.request import DATA, PairRequest, SampleFile
 from parity.common.external.pairs.setup import (
     bench_of,
@@ -210,12 +210,19 @@ class _Flow:
             self._tell(line)
         if self.unshared is not None:
             return Outcome(opened.outlines, None, self._without_sharing(self.unshared))
-        self.suspects = suspects_of(opened.outlines, mapping)
+        scheduled, rates_line = None, None
+        if asked.optimizers is not None:
+            scheduled, rates_line = settle_rates(self.bench, asked.optimizers, asked.steps)
+        self.suspects = suspects_of(self.bench.outlines, mapping)
+        if rates_line is not None:
+            self._tell(rates_line)
         if self.bench.rounded_constants is not None:
             self._tell(self.bench.rounded_constants)
         alike = self._forward()
         self._show(alike)
         self.updates = self._updates()
+        if scheduled is not None and self.updates is not None:
+            self.updates = replace(self.updates, findings=(scheduled, *self.updates.findings))
         penalized = bool(self.bench.penalty) and not self.bench.decayed
         alike = alike and not penalized and not taken_apart(self.bench) and not one_side_alone(self.bench)
         alike = alike and not self.bench.frozen and not constrained_apart(self.bench, self.updates)
@@ -491,16 +498,14 @@ _ACTS_LATER = ("clip_global_norm", "clip_norm", "clip_value", "ema")
 
 
 def _check_later_updates(bench: Bench) -> None:
-    """Raise SpecError where three updates do not show what the optimizers do: a schedule, or a limit that Keras's has and torch's not.
+    """Raise SpecError where three updates do not show what the optimizers do: a limit that Keras's has and torch's not.
 
     A class of one's own may hold a limit that its settings do not say.
     """
     ours, theirs = (outline.optimizer for outline in bench.outlines)
-    if ours is None or theirs is None:
+    if ours is None or theirs is None or not theirs.kind:
         return
-    names = ["schedule"] if ours.settings.get("schedule") or theirs.settings.get("schedule") else []
-    if theirs.kind:
-        names += [name for name in _ACTS_LATER if ours.settings.get(name) != theirs.settings.get(name)]
+    names = [name for name in _ACTS_LATER if ours.settings.get(name) != theirs.settings.get(name)]
     if names:
         told = (
             f"{name} is {ours.settings.get(name)} in Keras and {theirs.settings.get(name)} in torch"

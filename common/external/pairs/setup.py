@@ -13,17 +13,11 @@ import numpy as np
 from parity.common.base.errors import ExternalModelError, SpecError
 from parity.common.data.files import hash_of
 from parity.common.diagnosis import limits
-from parity.common.external.mapping.models import trace_models
-from parity.common.external.pairs.bench import (
-    Bench,
-    LoadedPair,
-    Unshared,
-    exact_constants,
-    frozen_apart,
-    taken,
-)
+from parity.common.external.mapping.models import exact_constants, trace_models
+from parity.common.external.pairs.bench import Bench, LoadedPair, Unshared, frozen_apart, taken
 from parity.common.external.pairs.dropout import Masks
 from parity.common.external.pairs.objectives import Objective, TargetForm, sides_of
+from parity.common.external.pairs.rates import schedule_of
 from parity.common.external.pairs.request import PairRequest, Samples
 from parity.common.external.process.layouts import to_torch_input
 from parity.common.external.process.objective import BatchLoss, step_of
@@ -137,7 +131,7 @@ def settle_targets(asked: PairRequest, bench: Bench) -> tuple[PairRequest, Bench
         what was asked, the models with the losses settled, and a line for each loss of which the shape matters.
     """
     lines: list[str] = []
-    samples = asked.data.rows(0, len(next(iter(bench.inputs[0].values()))))
+    samples = asked.data.rows(0, bench.rows)
     for number, objective in enumerate(asked.objectives):
         term = bench.losses[1].terms[number]
         if isinstance(objective.loss, LossBase) or len(term.targets) != 1:
@@ -346,6 +340,7 @@ def spec_of(
             },
             "loss": trained["loss"].to_dict(),
             "optimizer": optimizer.to_dict(),
+            "schedule": schedule_of(bench.rates),
             "global_batch_size": min(asked.global_batch, asked.data.samples - held_out),
             "steps": asked.steps,
             "seed": asked.seed,

@@ -17,7 +17,8 @@ from parity.common.diagnosis.result import (
     TensorComparison,
     When,
 )
-from parity.common.external.pairs.bench import Bench, LoadedPair, exact_constants
+from parity.common.external.mapping.models import exact_constants
+from parity.common.external.pairs.bench import Bench, LoadedPair
 from parity.common.external.pairs.dropout import KeptStateError
 from parity.common.external.pairs.search import STEP, finding_of
 from parity.common.external.process.pass_result import same

@@ -21,7 +21,8 @@ from parity.common.base.errors import ExternalModelError
 from parity.common.diagnosis import limits
 from parity.common.diagnosis.result import Explanation, Finding, TensorComparison
 from parity.common.external.lint.lint import Difference, optimizer_differences
-from parity.common.external.pairs.bench import Bench, exact_constants, frozen_apart
+from parity.common.external.mapping.models import exact_constants
+from parity.common.external.pairs.bench import Bench, frozen_apart
 from parity.common.external.pairs.explain import by_setting
 from parity.common.external.pairs.observed_optimizers import CLIPS, observed, with_fields
 from parity.common.external.process.pass_result import Array, Arrays
@@ -148,15 +149,17 @@ def compare_updates(
     zero = measured_zero_gradients(gradients).keys() | frozen_apart(bench).keys()
     named = {name: value for name, value in gradients.items() if name in before and name not in zero}
     sets = [_scaled(named, number) for number in range(len(_FACTORS))]
+    rate = max(bench.rates) if bench.rates else None
     with exact_constants(bench):
-        ours = bench.keras.update(optimizers[0], sets if penalties is None else [])
+        ours = bench.keras.update(optimizers[0], sets if penalties is None else [], rate=rate)
         for number in range(len(sets) if penalties is not None else 0):
             # Of the weights as they are before each update.
             sets = [*sets[:number], _penalized(sets[number], ours, penalties or {}), *sets[number + 1 :]]
-            ours = bench.keras.update(optimizers[0], sets[: number + 1])
-    rounded = bench.keras.update(optimizers[0], sets)
+            ours = bench.keras.update(optimizers[0], sets[: number + 1], rate=rate)
+    rounded = bench.keras.update(optimizers[0], sets, rate=rate)
     given = [bench.mapping.to_torch(_scaled(named, n), partial=True) for n in range(len(_FACTORS))]
-    theirs = bench.mapping.to_keras(bench.torch.read() | bench.torch.update(optimizers[1], given))
+    updated_there = bench.torch.update(optimizers[1], given, rate=rate)
+    theirs = bench.mapping.to_keras(bench.torch.read() | updated_there)
     moved = {name: np.subtract(ours[name], before[name]) for name in named}
     other = {name: np.subtract(theirs[name], before[name]) for name in named}
     tensors = tuple(

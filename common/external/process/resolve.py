@@ -58,7 +58,7 @@ def resolve(target: Target, framework: Framework | None) -> Any:
 def made(
     target: Target,
     framework: Framework,
-    cls: type,
+    cls: type | tuple[type, ...],
     wanted: str,
     model: Any = None,
     first: tuple[Any, ...] = (),

@@ -136,7 +136,15 @@ class Session(Service):
         passes.finish(self._model, inputs)
         return list(passes.unregistered_parameters(self._model, inputs))
 
-    def update(self, optimizer: dict[str, Any], gradients: list[Arrays], keep: bool) -> Arrays:
+    def rates(self, optimizer: dict[str, Any], steps: int) -> list[float] | None:
+        target = Target(**optimizer)
+        self.about = f"the learning rates of {target}"
+        found: list[float] | None = self._part("schedules").rates(target, self._model, steps)
+        return found
+
+    def update(
+        self, optimizer: dict[str, Any], gradients: list[Arrays], rate: float | None, keep: bool
+    ) -> Arrays:
         """The trained tensors after one update by each set of gradients."""
         target = Target(**optimizer)
         self.about = f"an update by {target}"
@@ -145,6 +153,8 @@ class Session(Service):
         for given in gradients:
             check_tensors(trained, given)
         made = self._part("load").build_optimizer(target, self._model)
+        if rate is not None:
+            self._part("schedules").hold(made, rate)
         before = {name: array_of(tensor) for name, tensor in trained.items()}
         try:
             names.update(made, trained, gradients)

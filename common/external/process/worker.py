@@ -184,8 +184,26 @@ class ExternalWorker:
         """Tap names of the calls that draw random numbers in training: two passes differ there by themselves."""
         return list(self._ask("stochastic", inputs=_arrays(inputs)))
 
+    def rates(self, optimizer: str | Target, steps: int) -> list[float] | None:
+        """Return the learning rate of each of the first steps, by a schedule or a scheduler; None where it stays.
+
+        Args:
+            optimizer: what makes it, as of `update`; torch's may give a scheduler with it, which is stepped after each update.
+            steps: how many.
+
+        Raises:
+            ExternalModelError: the optimizer cannot be made, or the rates are not known before the training.
+        """
+        found: list[float] | None = self._ask("rates", optimizer=_target(optimizer).to_dict(), steps=steps)
+        return found
+
     def update(
-        self, optimizer: str | Target, gradients: Arrays | Sequence[Arrays], *, keep: bool = False
+        self,
+        optimizer: str | Target,
+        gradients: Arrays | Sequence[Arrays],
+        *,
+        rate: float | None = None,
+        keep: bool = False,
     ) -> Arrays:
         """Return the trained tensors after updates by given gradients, with a new optimizer of the user's.
 
@@ -194,13 +212,15 @@ class ExternalWorker:
                 where the first parameter is called so).
             gradients: by native name, of the tensor's shape; of one update or of several. A tensor that is left out has
                 no gradient in that update.
+            rate: the learning rate of every update; None: the optimizer's own.
             keep: whether the model stays updated; else it is restored.
 
         Raises:
             ExternalModelError: the optimizer cannot be made, a name or a shape is wrong.
         """
         each = [gradients] if isinstance(gradients, dict) else list(gradients)
-        return dict(self._ask("update", optimizer=_target(optimizer).to_dict(), gradients=each, keep=keep))
+        question = {"optimizer": _target(optimizer).to_dict(), "gradients": each, "rate": rate, "keep": keep}
+        return dict(self._ask("update", **question))
 
     def unregistered_parameters(self, inputs: Array | Arrays) -> list[str]:
         """Trained tensors that a pass on inputs (batch, ...) uses and no optimizer is given: the model does not own them."""

@@ -1,0 +1,102 @@
+"""Learning rates that follow a schedule: whether both optimizers have the same at every step.
+
+They are read from Keras's schedule and from torch's scheduler before the training; all else that the optimizers do is
+then compared at one rate, and both are trained by torch's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from parity.common.base.errors import SpecError
+from parity.common.diagnosis import limits
+from parity.common.diagnosis.result import Explanation, Finding, TensorComparison
+from parity.common.external.pairs.bench import Bench
+from parity.common.spec.external.target import Target
+
+
+def settle_rates(
+    bench: Bench, optimizers: tuple[Target, Target], steps: int
+) -> tuple[Finding | None, str | None]:
+    """Read the learning rates of all steps where an optimizer follows a schedule, and hold both at the highest.
+
+    `bench.rates` and the outlines' settings are set; all stays where neither follows one.
+
+    Args:
+        bench: both models.
+        optimizers: Keras's and torch's.
+        steps: of the training.
+
+    Returns:
+        Where they differ, and what to report where they do not.
+
+    Raises:
+        ExternalModelError: torch's rates are not known before the training.
+        SpecError: one follows a schedule, and the other has no one rate.
+    """
+    sides = zip((bench.keras, bench.torch), optimizers, strict=True)
+    read = [side.rates(optimizer, steps) for side, optimizer in sides]
+    if read == [None, None]:
+        return None, None
+    ours, theirs = (rates or [_constant(bench, side)] * steps for side, rates in enumerate(read))
+    highest = max(*ours, *theirs)
+    held = {"learning_rate": max(theirs) or highest, "schedule": None}
+    keras, torch = (
+        outline.model_copy(
+            update={"optimizer": info.model_copy(update={"settings": {**info.settings, **held}})}
+        )
+        for outline in bench.outlines
+        if (info := outline.optimizer) is not None
+    )
+    bench.outlines, bench.rates = (keras, torch), tuple(theirs)
+    apart = [abs(a - b) / (highest or 1.0) for a, b in zip(ours, theirs, strict=True)]
+    step = next((n for n, off in enumerate(apart) if off > limits.SCHEDULED_RATE), None)
+    if step is not None:
+        return _finding(step, apart[step], ours, theirs), None
+    rounded = (
+        f"; Keras computes it in float32, at most {max(apart):.2g} of the highest apart" if max(apart) else ""
+    )
+    return (
+        None,
+        f"learning rates: equal at each of {steps} steps, from {theirs[0]:g} to {theirs[-1]:g}{rounded}",
+    )
+
+
+def schedule_of(rates: Sequence[float]) -> dict[str, Any]:
+    """A schedule of given rates, as a spec has it, for an optimizer with the highest of them."""
+    changes = [step for step in range(1, len(rates)) if rates[step] != rates[step - 1]]
+    if not changes:
+        return {"kind": "constant"}
+    fractions = [rates[step] / max(rates) for step in (0, *changes)]
+    return {"kind": "piecewise", "boundaries": changes, "fractions": fractions, "at_boundary": "after"}
+
+
+def _constant(bench: Bench, side: int) -> float:
+    info = bench.outlines[side].optimizer
+    rate = None if info is None else info.settings.get("learning_rate")
+    if not isinstance(rate, float):
+        raise SpecError(
+            f"one optimizer follows a schedule, and the learning rate of the other is {rate}: give both one rate for all tensors"
+        )
+    return rate
+
+
+def _finding(step: int, off: float, ours: Sequence[float], theirs: Sequence[float]) -> Finding:
+    ahead = _ahead(ours, theirs)
+    text = f"the learning rate of step {step} is {ours[step]:.6g} in Keras and {theirs[step]:.6g} in torch{ahead}"
+    fix = "make torch's scheduler, whose step() is called after every update, give Keras's rates"
+    evidence = f"read from both, for each of {len(ours)} steps, before the training"
+    why = Explanation("schedule", text, "confirmed", fix, evidence)
+    name = "update/learning_rate"
+    tensor = TensorComparison(name, None, off, limits.SCHEDULED_RATE)
+    return Finding(step, "update", name, (), (tensor,), (), explanation=why)
+
+
+def _ahead(ours: Sequence[float], theirs: Sequence[float]) -> str:
+    """Whether one is a step ahead of the other, in words."""
+    limit = limits.SCHEDULED_RATE * max(*ours, *theirs)
+    for who, early, late in (("Keras", ours, theirs), ("torch", theirs, ours)):
+        if len(late) > 3 and all(abs(a - b) <= limit for a, b in zip(early[:-1], late[1:], strict=True)):
+            return f": {who} is one step ahead"
+    return ""
