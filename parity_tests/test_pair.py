@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -308,17 +309,23 @@ def test_what_the_first_updates_of_optimizers_do_not_show_is_no_parity(parity: C
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("keras", "torch", "told"),
+    ("keras", "torch", "step", "told"),
     [
-        ("later_sgd", "exact_sgd", "the learning rate of step 101 is 0.0625 in Keras and 0.125 in torch"),
-        ("falling_sgd", "falling_sgd", "0.05 in Keras and 0.0466516 in torch: torch is one step ahead"),
+        (
+            "later_sgd",
+            "exact_sgd",
+            101,
+            "the learning rate of step 101 is 0.0625 in Keras and 0.125 in torch",
+        ),
+        ("falling_sgd", "falling_sgd", 0, "0.05 in Keras and 0.0466516 in torch: torch is one step ahead"),
     ],
 )
 def test_a_schedule_that_torch_has_otherwise_is_named_with_its_step(
-    parity: Cli, keras: str, torch: str, told: str
+    parity: Cli, keras: str, torch: str, step: int, told: str
 ) -> None:
     code, out, said = parity(*optimizers_of(keras, torch, 150), "--out", "out")
     assert (code, told in out) == (1, True), out + said
+    assert re.search(rf"When +at step {step}\n", out), out
     (finding,) = json.loads((parity.folder / "out" / "diagnosis.json").read_text())["findings"]
     assert finding["explanation"]["confidence"] == "confirmed"
 

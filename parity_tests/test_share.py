@@ -262,7 +262,7 @@ def ignored() -> Iterator[None]:
         pass
 
 
-@pytest.mark.exhaustive  # neither is installed in CI: 20 seconds and 60 MB each
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "reader"), [("wandb", WANDB_READER), ("mlflow", MLFLOW_READER)])
 def test_trackers_read_every_digit_without_network_and_leave_no_process(
     records: list[RunRecord], tmp_path: Path, proxy: Calls, kind: str, reader: str

@@ -46,7 +46,7 @@ def rates(target: Target, model: nn.Module, steps: int) -> list[float] | None:
             scheduler.step()
         except ValueError as error:
             raise ExternalModelError(
-                f"{target}: the scheduler ends after {step + 1} steps: {error}"
+                f"{target}: the scheduler has no rate for step {step + 1}: {error}"
             ) from None
         changed = [name for name, value in _others(groups).items() if value != others[name]]
         if changed:

@@ -254,4 +254,5 @@ def _when(as_trained: Sequence[TensorComparison], findings: Sequence[Finding]) -
     first = next((tensor for tensor in as_trained if not tensor.agrees), None)
     if first is not None:
         return When(STEP, f"with equal weights, {first.name} differs by {first.deviation:.2g} in float64")
-    return When(STEP, f"with equal weights, {findings[0].name} differs")
+    # A learning rate may part at a later step.
+    return When(findings[0].step, f"with equal weights, {findings[0].name} differs")
