@@ -57,12 +57,24 @@ def bars(counters: Mapping[str, Callable[[], int]], total: int, shown: bool = Tr
             with _repeated(update, _SECONDS):
                 yield
     else:
+        # The time to the first step, in which frameworks are started, says nothing of the next ones.
+        began: dict[str, tuple[float, int]] = {}
+        said = 0
 
         def say(seconds: float) -> None:
-            for label, count in counters.items():
-                Terminal(stderr=True).tell(_line(label, count(), total, seconds), "dim")
+            nonlocal said
+            counts = {label: count() for label, count in counters.items()}
+            for label, count in counts.items():
+                if count:
+                    began.setdefault(label, (seconds, count))
+            if seconds < (said + 1) * _SECONDS_A_LINE:
+                return
+            said += 1
+            for label, count in counts.items():
+                line = _line(label, count, total, seconds, *began.get(label, (0.0, 0)))
+                Terminal(stderr=True).tell(line, "dim")
 
-        with _repeated(say, _SECONDS_A_LINE):
+        with _repeated(say, _SECONDS):
             yield
 
 
@@ -84,8 +96,10 @@ def _repeated(do: Callable[[float], None], seconds: float) -> Iterator[None]:
         thread.join()
 
 
-def _line(label: str, count: int, total: int, seconds: float) -> str:
-    left = f", about {seconds / count * (total - count):.0f} s left" if 0 < count < total else ""
+def _line(label: str, count: int, total: int, seconds: float, began: float, first: int) -> str:
+    """How far a run is after some seconds; `first`: what it had counted when it `began`."""
+    each = (seconds - began) / (count - first) if count > first else 0.0
+    left = f", about {each * (total - count):.0f} s left" if each and count < total else ""
     return f"  {label}: {count} of {total} after {seconds:.0f} s{left}"
 
 
