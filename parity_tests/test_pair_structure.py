@@ -681,6 +681,8 @@ def test_what_is_wired_otherwise_is_named(
     assert {why.confidence for _, why in told} == {"likely" if (torch, wrong) in LIKELY else "confirmed"}
     structural = [why.text for _, why in told if why.cause.startswith("operation:")]
     assert all(re.match(r"structure_torch.py:\d+: ", text) for text in structural), structural
+    if wrong == "ends":
+        assert any("torch.cat([h_n[-2], h_n[-1]], -1)" in why.fix for _, why in told), told
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ _IN_ORDER = (
     "detach",
     "stop_gradient",
 )
+_RECURRENT = ("lstm", "gru", "simple_rnn")
 KINDS = {
     "number": "another number",
     "operand": "another tensor",
@@ -61,7 +62,14 @@ class Difference:
 
     @property
     def due(self) -> str:
-        """What Keras computes."""
+        """What Keras computes, as torch has it."""
+        taken = (
+            self.torch.name in PARTS
+            and self.torch.operands
+            and self.torch.operands[0].name == self.keras.name
+        )
+        if taken and self.keras.name in _RECURRENT:
+            return f"the last states of {self.keras.name} (h_n[-1]; of both directions torch.cat([h_n[-2], h_n[-1]], -1))"
         return f"{self.keras}{self._over(self.keras)}"
 
     def __str__(self) -> str:
