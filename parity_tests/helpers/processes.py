@@ -19,6 +19,7 @@ from parity.common.parity.compare import compare
 from parity.common.record import read_record
 from parity_tests.helpers import ROOT
 from parity_tests.helpers.matrix import small, torch
+from parity_tests.helpers.records import without_progress
 from parity_tests.helpers.run_cache import RunCache
 
 SCRIPT = ROOT / "slurm" / "cluster"
@@ -58,9 +59,13 @@ def together(commands: list[tuple[list[str], dict[str, str]]]) -> Iterator[list[
 
 
 def outcomes(commands: list[tuple[list[str], dict[str, str]]]) -> list[tuple[int, str, str]]:
+    """Of commands that run at once their exit code, output and errors, without lines of progress."""
     with together(commands) as started:
         texts = [process.communicate(timeout=SECONDS) for process in started]
-        return [(process.returncode, *text) for process, text in zip(started, texts, strict=True)]
+        return [
+            (process.returncode, out, without_progress(err))
+            for process, (out, err) in zip(started, texts, strict=True)
+        ]
 
 
 def trained(run_cache: RunCache, folder: Path, out: str) -> None:
