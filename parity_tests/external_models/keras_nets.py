@@ -1,7 +1,15 @@
 """Keras models that are trained as imported ones; their ports are in torch_nets.py."""
 
 import keras
+import numpy as np
 from keras import layers, ops
+
+
+class Ramp(layers.Layer):
+    """Each unit times a number of a table."""
+
+    def call(self, x):
+        return x * np.linspace(0.1, 1, x.shape[-1])
 
 
 def mlp(units=8):
@@ -11,6 +19,7 @@ def mlp(units=8):
             keras.Input((6,)),
             layers.Dense(units, activation="tanh", name="first"),
             layers.Dense(units, activation="tanh", name="second"),
+            Ramp(name="ramp"),
             layers.Dense(3, name="last"),
         ],
         name="net",

@@ -44,13 +44,16 @@ def build(target: Target, precision: str, seed: int, exact: bool = False) -> nn.
     Raises:
         ExternalModelError: it cannot be imported, fails, or is no module.
     """
+    # A trainer's process has made no model of this precision before: tables that code makes are to be as in every process.
+    set_default(precision)
     seed_all(seed)
     # Constants that code makes float32 are rounded so in each framework, by NumPy too.
     with WIDE.without():
         resolve(target, "torch")
+    # Importing the user's code may have changed it.
+    set_default(precision)
     with WIDE.within() if exact else WIDE.without():
         model: nn.Module = made(target, "torch", nn.Module, "a torch.nn.Module")
-    # The user's code may have changed it.
     set_default(precision)
     convert(model, precision)
     return model

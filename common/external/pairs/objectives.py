@@ -64,6 +64,9 @@ def parsed_kind(flag: str, text: str, parse: Callable[[dict[str, Any]], Any], un
 def _fields_of(flag: str, text: str) -> dict[str, Any]:
     """Plain data from 'kind,field=value,...'; raises SpecError."""
     match = re.fullmatch(rf"(\w+)((?:{PART.pattern})*)", text)
+    if match is None and re.fullmatch(r"[\w.]+:[\w.]+", text):
+        own = f"--keras{flag[1:]} and --torch{flag[1:]}"
+        raise SpecError(f"{flag} {text[:200]!r}: takes a name of the toolkit's; your own are given by {own}")
     if match is None:
         raise SpecError(
             f"{flag} {text[:200]!r}: expected kind[,field=value...], e.g. adam,learning_rate=1e-3; docs/reference/vocabulary.md"
