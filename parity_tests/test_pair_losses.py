@@ -524,11 +524,19 @@ TRAINING_STEPS: dict[str, tuple[list[Any], int, str]] = {
     "two updates": (stepped("Twice", "Autoencoder", "step"), 2, "takes 2 gradients and makes 2 updates"),
     "clipped": (stepped("Clipped", "Autoencoder", "step"), 2, "other gradients than those of its loss"),
     "no loss": (stepped("Autoencoder", "Autoencoder", "no_scalar"), 2, "a step gives one number"),
+    "no step asked": (
+        [
+            *("pair", "--keras", f"{STEPS[0]}:consistent", "--torch", f"{STEPS[1]}:Consistent"),
+            *("--data", SAMPLES, "--inputs", "x", "--targets", "label"),
+        ],
+        2,
+        "is trained by a train_step of its own, and no loss is given: give --torch-step",
+    ),
     "two losses asked": (stepped("Autoencoder", "Autoencoder", "step", "--loss", "mse"), 2, "give no --loss"),
 }
 
 
-@pytest.mark.parametrize("name", some(TRAINING_STEPS, ("two losses", "another share", "two updates")))
+@pytest.mark.parametrize("name", some(TRAINING_STEPS, ("two losses", "another share", "no step asked")))
 def test_training_steps_of_one_s_own(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

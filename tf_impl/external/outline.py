@@ -93,7 +93,12 @@ def outline(model: keras.Model, target: str, inputs: Any = None, optimizer: Any 
         for info in found.layers
     )
     return found.model_copy(
-        update={"output_names": _output_names(model), "tensors": tensors, "layers": called}
+        update={
+            "trained_by": _trained_by(model),
+            "output_names": _output_names(model),
+            "tensors": tensors,
+            "layers": called,
+        }
     )
 
 
@@ -284,6 +289,26 @@ def shapes(values: Any) -> tuple[Shape, ...]:
     """The shapes of all tensors in nested lists and dicts."""
     flat = keras.tree.flatten(values)
     return tuple(tuple(v.shape) for v in flat if isinstance(v, tf.Tensor | np.ndarray | CommonVariable))
+
+
+def _trained_by(model: keras.Layer) -> str:
+    """What a model is trained by, in words; '' for a cross-entropy of classes by number, or where nothing says."""
+    if not isinstance(model, keras.Model):
+        return ""
+    for name in ("train_step", "compute_loss"):
+        if getattr(type(model), name) is not getattr(keras.Model, name):
+            return f"a {name} of its own"
+    loss = getattr(model, "loss", None)
+    name = (
+        loss
+        if isinstance(loss, str)
+        else getattr(loss, "name", None) or getattr(loss, "__name__", type(loss).__name__)
+    )
+    return (
+        ""
+        if loss is None or name == "sparse_categorical_crossentropy"
+        else f"the loss {name}, which it is compiled with"
+    )
 
 
 def describe(optimizer: Any, model: keras.Model) -> OptimizerInfo:

@@ -180,6 +180,7 @@ class _Flow:
         self._say(f"building {asked.keras} and {asked.torch}")
         opened = open_pair(asked, keras, torch)
         _check_inputs(opened)
+        _check_usual_loss(asked, opened)
         (self.folder / ASKED).write_text(json.dumps(to_json(asked), indent=1) + "\n")
         try:
             dropped = settle_randomness(asked, opened)
@@ -514,6 +515,16 @@ def _check_later_updates(bench: Bench) -> None:
         raise SpecError(
             f"the optimizers make the same three updates, which do not show all that they do: {'; '.join(told)}; so there is no"
             " verdict: give optimizers without it, to compare the models, and compare both scripts by recorders"
+        )
+
+
+def _check_usual_loss(asked: PairRequest, opened: LoadedPair) -> None:
+    """Raise ExternalModelError where Keras's model says what it is trained by, and nobody has said what torch's is: another loss proves nothing."""
+    own = opened.outlines[0].trained_by
+    if asked.usual_loss and own:
+        raise ExternalModelError(
+            f"{asked.keras} is trained by {own}, and no loss is given: give --torch-step for a train_step or compute_loss of its own,"
+            " else --loss, or --keras-loss and --torch-loss, as docs/reference/pair.md says"
         )
 
 

@@ -40,7 +40,7 @@ class PairRequest:
     loss, optimizer: resolved in Keras's convention, so that both sides follow the same. loss may be what several
     outputs are trained by, or the users' own losses; () where only the forward pass is asked. optimizers: the user's own
     of Keras and of torch, which take the place of `optimizer`; None where ours is used on both sides.
-    weights: whose initial weights both begin with.
+    weights: whose initial weights both begin with. usual_loss: whether nobody has said which loss.
     """
 
     keras: Target
@@ -55,6 +55,7 @@ class PairRequest:
     weights: Literal["keras", "torch"]
     without_dropout: bool
     seed: int = 0
+    usual_loss: bool = False
 
     @property
     def objectives(self) -> tuple[Objective, ...]:
@@ -267,6 +268,7 @@ def requested(
         optimizers=(Target.of(own[0]), Target.of(own[1])) if own[0] and own[1] else None,
         steps=steps,
         global_batch=global_batch,
+        usual_loss=torch_step is None and not any(losses),
         **rest,
     )
 

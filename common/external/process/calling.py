@@ -32,7 +32,9 @@ def arrange(
         ExternalModelError: some names are parameters and others are not, or there are too many or too few.
     """
     given = signature.parameters.values()
-    parameters = [p for p in given if p.name not in _CONTROLS and p.kind not in _VARIABLE]
+    parameters = [
+        p for p in given if (p.name not in _CONTROLS or p.name in inputs) and p.kind not in _VARIABLE
+    ]
     named = {p.name for p in parameters if p.kind is not inspect.Parameter.POSITIONAL_ONLY}
     any_name = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in given)
     any_number = any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in given)

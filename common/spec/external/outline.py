@@ -99,7 +99,8 @@ class Outline(Spec):
     torch's num_batches_tracked, which only training touches. used: the others, in the order of their first use. operations: those outside of layers of a known kind.
     order: path of a layer or operation for each of their calls. Without a traced pass, layers stand in the order
     of their definition with no calls, and inputs, outputs, unused and order are empty, and the only operations
-    are `activation` arguments.
+    are `activation` arguments. trained_by: what a Keras model is trained by other than a cross-entropy of classes: a method of its own,
+    or the loss that it is compiled with.
     """
 
     framework: Literal["tensorflow", "torch"]
@@ -117,6 +118,7 @@ class Outline(Spec):
     unused: tuple[str, ...] = ()
     used: tuple[str, ...] = ()
     optimizer: OptimizerInfo | None = None
+    trained_by: str = ""
     seconds: Annotated[float, Field(ge=0)] = 0.0
 
 
