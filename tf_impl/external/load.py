@@ -105,6 +105,17 @@ def build_optimizer(target: Target, model: keras.Layer) -> keras.Optimizer:
     return made(target, "tensorflow", keras.Optimizer, "a keras.Optimizer", model)
 
 
+def with_scheduler(
+    target: Target, model: keras.Layer
+) -> tuple[keras.Optimizer, keras.optimizers.schedules.LearningRateSchedule | None]:
+    """Return the optimizer that a target names, as `build_optimizer` does, and the schedule that it follows."""
+    optimizer = build_optimizer(target, model)
+    scaled = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+    schedule = getattr(optimizer.inner_optimizer if scaled else optimizer, "_learning_rate", None)
+    followed = isinstance(schedule, keras.optimizers.schedules.LearningRateSchedule)
+    return optimizer, schedule if followed else None
+
+
 def seed_all(seed: int) -> None:
     """Begin all streams of random numbers anew."""
     keras.utils.set_random_seed(seed)
