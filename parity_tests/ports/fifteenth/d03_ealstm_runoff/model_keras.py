@@ -57,7 +57,3 @@ def build():
     model = keras.Model([dynamic, static], q)
     model.compile(keras.optimizers.Adam(5e-3), loss=BasinNSE())
     return model
-
-
-def training_loss(targets, outputs):
-    return BasinNSE()(targets, outputs)
