@@ -24,7 +24,7 @@ from parity.common.base.terminal import Terminal
 from parity.common.execution.worker import require
 from parity.common.external.checkpoints import End, convert_checkpoint
 from parity.common.external.lint.lint import Audit, audit
-from parity.common.external.mapping.models import map_models, trace_models, traced
+from parity.common.external.mapping.models import exact_constants, map_models, trace_models, traced
 from parity.common.external.mapping.trial import AGREES
 from parity.common.external.mapping.verification import outputs_apart
 from parity.common.external.pairs.pair import ASKED, Outcome, PairOptions, compare_pair
@@ -257,9 +257,10 @@ def _tried(
             if mapped.unmapped.keras or mapped.unmapped.torch:
                 return found
             found = audit(*outlines, paired_layers(*outlines, mapped))
-            for side in (keras, torch):
-                side.exact_constants()  # that Keras rounds an attention's scale is no difference of settings
-            apart = outputs_apart(mapped, keras, torch, *models.inputs)
+            with exact_constants(
+                models
+            ):  # that Keras rounds an attention's scale is no difference of settings
+                apart = outputs_apart(mapped, keras, torch, *models.inputs)
     except ExternalModelError as error:
         console.tell(f"they could not be tried: {error}", "dim")
         return found

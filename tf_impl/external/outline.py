@@ -299,16 +299,10 @@ def _trained_by(model: keras.Layer) -> str:
         if getattr(type(model), name) is not getattr(keras.Model, name):
             return f"a {name} of its own"
     loss = getattr(model, "loss", None)
-    name = (
-        loss
-        if isinstance(loss, str)
-        else getattr(loss, "name", None) or getattr(loss, "__name__", type(loss).__name__)
-    )
-    return (
-        ""
-        if loss is None or name == "sparse_categorical_crossentropy"
-        else f"the loss {name}, which it is compiled with"
-    )
+    named = loss if isinstance(loss, str) else getattr(loss, "name", None) or getattr(loss, "__name__", None)
+    if loss is None or named == "sparse_categorical_crossentropy":
+        return ""
+    return f"the loss {named}, which it is compiled with" if named else "the losses that it is compiled with"
 
 
 def describe(optimizer: Any, model: keras.Model) -> OptimizerInfo:
