@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import tracemalloc
 import zipfile
 from collections.abc import Callable
@@ -119,16 +118,15 @@ def test_larger_than_memory(tmp_path: Path) -> None:
     assert path.stat().st_size > 250e9 and path.stat().st_blocks * 512 < 10e6
     tracemalloc.start()
     try:
-        started = time.perf_counter()
         train, _ = opened({"kind": "npy", "path": str(path), "permute_seed": None}, shape[0])
         inputs, _ = train.rows(np.array([shape[0] - 1, 5]))
         mixed, _ = opened({"kind": "npy", "path": str(path), "permute_seed": 1}, shape[0])
         mixed.rows(np.array([17]))
-        seconds, peak = time.perf_counter() - started, tracemalloc.get_traced_memory()[1]
+        peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
     assert inputs[0, 0, 0] == 7 and inputs.sum() == 7 and inputs.dtype == np.float64
-    assert seconds < 5 and peak < 50e6
+    assert peak < 50e6
 
 
 # Tokens.

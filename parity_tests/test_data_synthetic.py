@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import time
 import tracemalloc
 from typing import Any
 
@@ -115,12 +114,11 @@ def test_the_huge_are_lazy() -> None:
     samples = samples_of({"shape": [4], "classes": 2}, 10**15)
     tracemalloc.start()
     try:
-        started = time.perf_counter()
         samples.rows(np.array([10**15 - 1, 0]))
-        seconds, peak = time.perf_counter() - started, tracemalloc.get_traced_memory()[1]
+        peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert seconds < 1 and peak < 2**20
+    assert peak < 2**20
 
 
 # What is to be learnt. Each is also asked of shuffled targets, where nothing is to be found.

