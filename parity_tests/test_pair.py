@@ -19,6 +19,7 @@ from parity.common.external.lint.lint import lint
 from parity.common.external.mapping.components import deviation, relative
 from parity.common.external.mapping.models import map_models
 from parity.common.external.pairs.bench import Bench, LoadedPair, compared
+from parity.common.external.pairs.checks import unread_optimizer
 from parity.common.external.pairs.diagnose import diagnose_pair
 from parity.common.external.pairs.objectives import parsed_loss
 from parity.common.external.pairs.pair import both
@@ -167,6 +168,14 @@ def test_a_wrong_rule_in_a_mapping_is_named(live: Live, tensor: str, rule: str, 
     assert named(found)[0] == (f"forward/{layer}/before_activation", cause)
     assert f"{layer}.weight" in found.findings[0].explanation.text
     assert len(found.findings) == 1
+
+
+def test_what_compile_says_of_an_optimizer_is_told_where_another_one_is_asked_for(live: Live) -> None:
+    asked = replace(live.asked, optimizer=parsed_optimizer("adam,learning_rate=0.1"))
+    told = unread_optimizer(asked, live.opened)
+    assert told.startswith("not compared: Keras's model is compiled with kind sgd, clip_norm 1.0, which")
+    same = replace(live.asked, optimizer=parsed_optimizer("sgd,learning_rate=0.1,clip_norm=1"))
+    assert unread_optimizer(same, live.opened) == ""
 
 
 def test_exchanged_tensors_are_named(live: Live) -> None:

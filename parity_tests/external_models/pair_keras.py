@@ -18,7 +18,9 @@ def cnn(epsilon=1e-5, residual=True, activation="relu"):
     y = layers.Flatten(name="flat")(y)
     y = layers.Dense(16, activation="tanh", name="hidden")(y)
     y = layers.Dense(16, activation="tanh", name="square")(y)
-    return keras.Model(image, layers.Dense(5, name="head")(y), name="small")
+    model = keras.Model(image, layers.Dense(5, name="head")(y), name="small")
+    model.compile(keras.optimizers.SGD(0.1, clipnorm=1.0))
+    return model
 
 
 def stock():

@@ -25,13 +25,18 @@ from parity.common.execution.worker import Workers
 from parity.common.external.lint.lint import MAPPED_AWAY, said_of
 from parity.common.external.mapping.models import check_mapped, doubts_of, exact_constants, map_models
 from parity.common.external.pairs.bench import (
-    Bench,
     LoadedPair,
     Unshared,
     decides,
     losses,
     place_of,
     taken_apart,
+)
+from parity.common.external.pairs.checks import (
+    check_inputs,
+    check_later_updates,
+    check_usual_loss,
+    unread_optimizer,
 )
 from parity.common.external.pairs.constants import settle_built_constants
 from parity.common.external.pairs.diagnose import diagnose_pair
@@ -179,8 +184,8 @@ class _Flow:
         asked = self.asked
         self._say(f"building {asked.keras} and {asked.torch}")
         opened = open_pair(asked, keras, torch)
-        _check_inputs(opened)
-        _check_usual_loss(asked, opened)
+        check_inputs(opened)
+        check_usual_loss(asked, opened)
         (self.folder / ASKED).write_text(json.dumps(to_json(asked), indent=1) + "\n")
         try:
             dropped = settle_randomness(asked, opened)
@@ -207,6 +212,9 @@ class _Flow:
         asked = self.asked
         check_finite(self.bench)
         self._tell(_how(asked, self.masks))
+        unread = unread_optimizer(asked, opened)
+        if unread:
+            self._tell(unread)
         for line in doubtful_losses(self.bench):
             self._tell(line)
         if self.unshared is not None:
@@ -346,7 +354,7 @@ class _Flow:
     def _spec(self) -> TrainSpec:
         optimizer = self.asked.optimizer
         if optimizer is None:
-            _check_later_updates(self.bench)
+            check_later_updates(self.bench)
             optimizer = optimizer_spec(self.bench, 0)
             if optimizer is None:
                 raise SpecError(
@@ -492,51 +500,6 @@ def _claim(way: PairOptions, folder: Path) -> Path | None:
             continue
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     return given
-
-
-# Of an optimizer: what may act only after the updates that are compared.
-_ACTS_LATER = ("clip_global_norm", "clip_norm", "clip_value", "ema")
-
-
-def _check_later_updates(bench: Bench) -> None:
-    """Raise SpecError where three updates do not show what the optimizers do: a limit that Keras's has and torch's not.
-
-    A class of one's own may hold a limit that its settings do not say.
-    """
-    ours, theirs = (outline.optimizer for outline in bench.outlines)
-    if ours is None or theirs is None or not theirs.kind:
-        return
-    names = [name for name in _ACTS_LATER if ours.settings.get(name) != theirs.settings.get(name)]
-    if names:
-        told = (
-            f"{name} is {ours.settings.get(name)} in Keras and {theirs.settings.get(name)} in torch"
-            for name in names
-        )
-        raise SpecError(
-            f"the optimizers make the same three updates, which do not show all that they do: {'; '.join(told)}; so there is no"
-            " verdict: give optimizers without it, to compare the models, and compare both scripts by recorders"
-        )
-
-
-def _check_usual_loss(asked: PairRequest, opened: LoadedPair) -> None:
-    """Raise ExternalModelError where Keras's model says what it is trained by, and nobody has said what torch's is: another loss proves nothing."""
-    own = opened.outlines[0].trained_by
-    if asked.usual_loss and own:
-        raise ExternalModelError(
-            f"{asked.keras} is trained by {own}, and no loss is given: give --torch-step for a train_step or compute_loss of its own,"
-            " else --loss, or --keras-loss and --torch-loss, as docs/reference/pair.md says"
-        )
-
-
-def _check_inputs(opened: LoadedPair) -> None:
-    """Raise ExternalModelError where a model has tensors that training would not reach."""
-    for side, _, inputs in opened.sides:
-        found = side.unregistered_parameters(inputs)
-        if found:
-            raise ExternalModelError(
-                f"{side.target}: {', '.join(found[:3])} takes part in a pass, and the model does not own it, so that no"
-                " optimizer trains it; make it an attribute of the model, or of a layer"
-            )
 
 
 def _beyond_rounding(found: Diagnosis | None) -> bool:

@@ -1,0 +1,76 @@
+"""What is refused, since a verdict on it would say nothing, and what is told not to be compared."""
+
+from __future__ import annotations
+
+from parity.common.base.errors import ExternalModelError, SpecError
+from parity.common.external.pairs.bench import Bench, LoadedPair
+from parity.common.external.pairs.request import PairRequest
+
+# Of an optimizer: what may act only after the updates that are compared.
+_ACTS_LATER = ("clip_global_norm", "clip_norm", "clip_value", "ema")
+
+
+def check_later_updates(bench: Bench) -> None:
+    """Raise SpecError where three updates do not show what the optimizers do: a limit that Keras's has and torch's not.
+
+    A class of one's own may hold a limit that its settings do not say.
+    """
+    ours, theirs = (outline.optimizer for outline in bench.outlines)
+    if ours is None or theirs is None or not theirs.kind:
+        return
+    names = [name for name in _ACTS_LATER if ours.settings.get(name) != theirs.settings.get(name)]
+    if names:
+        told = (
+            f"{name} is {ours.settings.get(name)} in Keras and {theirs.settings.get(name)} in torch"
+            for name in names
+        )
+        raise SpecError(
+            f"the optimizers make the same three updates, which do not show all that they do: {'; '.join(told)}; so there is no"
+            " verdict: give optimizers without it, to compare the models, and compare both scripts by recorders"
+        )
+
+
+def check_usual_loss(asked: PairRequest, opened: LoadedPair) -> None:
+    """Raise ExternalModelError where Keras's model says what it is trained by, and nobody has said what torch's is: another loss proves nothing."""
+    own = opened.outlines[0].trained_by
+    if asked.usual_loss and own:
+        raise ExternalModelError(
+            f"{asked.keras} is trained by {own}, and no loss is given: give --torch-step for a train_step or compute_loss of its own,"
+            " else --loss, or --keras-loss and --torch-loss, as docs/reference/pair.md says"
+        )
+
+
+def check_inputs(opened: LoadedPair) -> None:
+    """Raise ExternalModelError where a model has tensors that training would not reach."""
+    for side, _, inputs in opened.sides:
+        found = side.unregistered_parameters(inputs)
+        if found:
+            raise ExternalModelError(
+                f"{side.target}: {', '.join(found[:3])} takes part in a pass, and the model does not own it, so that no"
+                " optimizer trains it; make it an attribute of the model, or of a layer"
+            )
+
+
+# Of an optimizer: what decides its updates whatever its class calls the rest.
+_TOLD = ("learning_rate", "schedule", "weight_decay", *_ACTS_LATER, "accumulation")
+
+
+def unread_optimizer(asked: PairRequest, opened: LoadedPair) -> str:
+    """What the optimizer that Keras's model is compiled with does otherwise than the one of --optimizer, in words; '' for nothing."""
+    ours, theirs = opened.outlines[0].compiled, asked.optimizer
+    if ours is None or theirs is None:
+        return ""
+    usual = {"accumulation": 1, "weight_decay": 0.0}
+    given = {"kind": theirs.to_dict()["kind"], **{name: getattr(theirs, name, None) for name in _TOLD}}
+    own = {"kind": ours.kind or ours.type, **{name: ours.settings.get(name) for name in _TOLD}}
+    apart = [
+        f"{name} {value}"
+        for name, value in own.items()
+        if (value or usual.get(name)) != (given[name] or usual.get(name))
+    ]
+    if not apart:
+        return ""
+    return (
+        f"not compared: Keras's model is compiled with {', '.join(apart)}, which --optimizer takes the place of; give"
+        " --keras-optimizer and --torch-optimizer to compare your own"
+    )
