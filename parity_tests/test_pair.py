@@ -23,7 +23,7 @@ from parity.common.external.pairs.checks import unread_optimizer
 from parity.common.external.pairs.diagnose import diagnose_pair
 from parity.common.external.pairs.objectives import parsed_loss
 from parity.common.external.pairs.pair import both
-from parity.common.external.pairs.points import segments_of
+from parity.common.external.pairs.points import Point, repaired_calls, segments_of
 from parity.common.external.pairs.request import PairRequest, SampleFile, parsed_optimizer
 from parity.common.external.pairs.setup import bench_of, copy_weights, open_pair
 from parity.common.external.pairs.updates import settled_updates, update_findings
@@ -199,6 +199,15 @@ def test_what_only_one_side_connects_is_between_two_points(live: Live) -> None:
     bench = live.bench()
     segments = {s.point.name: s for s in segments_of(bench.outlines, bench.points) if s.point is not None}
     assert segments["square/before_activation"].keras == {"hidden/activation", "square"}
+
+
+def test_calls_in_another_order_are_paired_though_a_later_one_deviates() -> None:
+    taps = ["", "#1", "#2", "#3"]
+    points = [Point(f"drop{tap}", f"dropout{tap}") for tap in taps]
+    same = {("drop", "dropout#1"), ("drop#1", "dropout")}
+    repaired = repaired_calls(points, lambda point: 1.0 if (point.keras, point.torch) in same else 0.25)
+    assert [point.torch for point in repaired] == ["dropout#1", "dropout", "dropout#2", "dropout#3"]
+    assert repaired_calls(points, lambda _: 0.25) == points
 
 
 def test_masked_scores_hide_no_difference_of_the_others() -> None:

@@ -7,12 +7,15 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+from scipy import optimize
+
 from parity.common.spec.external.mapping import LayerPair, Mapping
 from parity.common.spec.external.outline import LayerInfo, Outline
 
 _CALL = "#"
-# In so many orders the calls of one layer are tried.
-_ORDERS = 24
+# Of a layer that is called more often the calls stay paired in their order.
+_MOST_CALLS = 32
 # Beside this a layer does nothing, so that its output is its function's.
 _ACTIVATION = "activation"
 # What they give has another order in the other layout.
@@ -183,25 +186,25 @@ def _crossed(anchor: tuple[int, int], anchors: list[tuple[int, int]]) -> bool:
     return any((ours < anchor[0]) != (theirs < anchor[1]) for ours, theirs in anchors if ours != anchor[0])
 
 
-def repaired_calls(points: Sequence[Point], equal: Callable[[Point], bool]) -> list[Point]:
-    """The points with calls of one layer paired anew where that makes them agree: the models may call it in other orders.
+def repaired_calls(points: Sequence[Point], fits: Callable[[Point], float]) -> list[Point]:
+    """The points with calls of one layer paired anew where more of them fit so: the models may call it in other orders.
 
-    equal: whether both sides compute the same numbers at a point.
+    fits: how well, 1 where both sides compute the same numbers at a point, 0 where these have other shapes.
     """
     found = list(points)
     groups: dict[tuple[str, str, bool], list[int]] = {}
     for number, point in enumerate(found):
         groups.setdefault((point.keras_layer, point.torch_layer, point.linear), []).append(number)
     for members in groups.values():
-        if len(members) == 1 or all(equal(found[number]) for number in members):
+        count = len(members)
+        if not 1 < count <= _MOST_CALLS or all(fits(found[number]) == 1 for number in members):
             continue
         calls = [found[number].torch for number in members]
-        for order in itertools.islice(itertools.permutations(calls), 1, _ORDERS):
-            tried = [replace(found[number], torch=tap) for number, tap in zip(members, order, strict=True)]
-            if all(map(equal, tried)):
-                for number, point in zip(members, tried, strict=True):
-                    found[number] = point
-                break
+        gains = np.array([[fits(replace(found[n], torch=tap)) for tap in calls] for n in members])
+        # As they stand where nothing speaks for another order.
+        _, order = optimize.linear_sum_assignment(gains + np.eye(count) / 10 / count, maximize=True)
+        for number, call in zip(members, order, strict=True):
+            found[number] = replace(found[number], torch=calls[call])
     return found
 
 
