@@ -520,6 +520,16 @@ TRAINING_STEPS: dict[str, tuple[list[Any], int, str]] = {
     "another share": (stepped("Autoencoder", "Autoencoder", "other_share"), 1, "loss_sum"),
     "another second loss": (stepped("Autoencoder", "Autoencoder", "other_divergence"), 1, "loss_sum"),
     "layers called otherwise": (stepped("Autoencoder", "Autoencoder", "without_activation"), 1, "divergent"),
+    "a teacher that trains along": (
+        stepped("Taught", "Taught", "taught"),
+        1,
+        "keep teacher.1 in eval() in torch",
+    ),
+    "that, and half the loss": (
+        stepped("Taught", "Taught", "taught_by_halves"),
+        1,
+        "keep teacher.1 in eval() in torch",
+    ),
     "random numbers": (stepped("Sampling", "Autoencoder", "step"), 2, "draws random numbers"),
     "two updates": (stepped("Twice", "Autoencoder", "step"), 2, "takes 2 gradients and makes 2 updates"),
     "clipped": (stepped("Clipped", "Autoencoder", "step"), 2, "other gradients than those of its loss"),

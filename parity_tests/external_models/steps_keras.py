@@ -83,3 +83,25 @@ def consistent():
     model = Consistent()
     model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     return model
+
+
+class Taught(keras.Model):
+    """A student learns what a frozen teacher gives in inference."""
+
+    def __init__(self):
+        super().__init__()
+        self.teacher = keras.Sequential([layers.Dense(8), layers.BatchNormalization()])
+        self.teacher.trainable = False
+        self.student = layers.Dense(8)
+
+    def call(self, x):
+        self.teacher(x)
+        return self.student(x)
+
+    def train_step(self, x):
+        due = self.teacher(x, training=False)
+        with tf.GradientTape() as tape:
+            loss = ops.mean(ops.square(self.student(x) - due))
+        gradients = tape.gradient(loss, self.trainable_weights)
+        self.optimizer.apply_gradients(zip(gradients, self.trainable_weights, strict=True))
+        return {"loss": loss}

@@ -11,7 +11,7 @@ import numpy as np
 from parity.common.diagnosis import limits
 from parity.common.diagnosis.result import Explanation, Finding, TensorComparison
 from parity.common.external.pairs.bench import Bench, PairTrace, compared, place_of
-from parity.common.external.pairs.explain import DeviatingTensor
+from parity.common.external.pairs.explain import MODE, DeviatingTensor
 from parity.common.external.pairs.points import NOWHERE, Segment
 from parity.common.external.pairs.search import Search, finding_of
 from parity.common.external.pairs.structure import Place, structural_causes
@@ -43,7 +43,7 @@ class BufferSearch:
             same = (n for n, f in findings if place_of(f).split("/before_act")[0] == layer)
             number = next(same, None)
             apart = self.search.barrier >= 0 or layer in self.search.compared.skipped
-            left_out = next((n for n, f in findings if _leaves_out(f, layer)), None)
+            left_out = next((n for n, f in findings if _leaves_out(f, layer) or _has_mode(f, layer)), None)
             barred = next((n for n, f in findings if f.name == self.search.barred), None)
             if left_out is not None:
                 self.search.add_to(left_out, mine)
@@ -164,6 +164,12 @@ def _leaves_out(finding: Finding, layer: str) -> bool:
     """Whether a finding says that torch never calls a layer."""
     why = finding.explanation
     return why is not None and why.cause == NOT_CALLED and layer in why.layers
+
+
+def _has_mode(finding: Finding, layer: str) -> bool:
+    """Whether a finding says that a layer runs in another mode."""
+    why = finding.explanation
+    return why is not None and why.cause == MODE and any(name.startswith(f"{layer} (") for name in why.layers)
 
 
 def _factor(due: Array, own: Array) -> float:

@@ -12,9 +12,9 @@ from parity.common.base.errors import ExternalModelError, SpecError
 from parity.common.diagnosis import limits
 from parity.common.diagnosis.result import Explanation
 from parity.common.external.pairs.bench import Bench, sent_back, taken
-from parity.common.external.pairs.explain import Attribution, DeviatingTensor
+from parity.common.external.pairs.explain import Attribution, Change, DeviatingTensor, mode_cause
 from parity.common.external.pairs.gradient_paths import gradient_causes
-from parity.common.external.pairs.points import NOWHERE
+from parity.common.external.pairs.points import NOWHERE, Point, paired_layers
 from parity.common.external.pairs.structure import CAUSE, Place, causes_of_loss
 from parity.common.external.process.layouts import aligned
 from parity.common.external.process.objective import BatchLoss, step_of
@@ -39,9 +39,19 @@ def loss_causes(bench: Bench) -> list[Attribution]:
     batch = bench.rows
     passes = _passes(bench, batch)
     if step_of(bench.losses[0].terms):
+        modes = _by_modes(bench, passes)
+        if modes:
+            passes = _passes(bench, batch)
+            if _equal(*passes):
+                return modes
         found = _by_operations(bench, passes)
-        if any(each.explanation.cause != f"{CAUSE}other" for each in found):
-            return found
+        if not any(each.explanation.confidence == "confirmed" for each in found):
+            # The losses are not equal yet: what else differs may be the cause of all.
+            modes = [
+                replace(each, explanation=replace(each.explanation, confidence="likely")) for each in modes
+            ]
+        if any(each.explanation.cause != f"{CAUSE}other" for each in (*modes, *found)):
+            return [*modes, *found]
         # What a step calls on its way to the loss is its own: of outputs nothing is known there.
         unknown = _unknown(passes)
         why = replace(
@@ -63,6 +73,35 @@ def loss_causes(bench: Bench) -> list[Attribution]:
         if found:
             known = replace(known, text=f"{known.text}; {found[0].explanation.text}")
     return [Attribution(known)]
+
+
+def _by_modes(bench: Bench, passes: Sequence[PassResult]) -> list[Attribution]:
+    """Batch norms of which one side's step moves the statistics and the other's does not; there they run in inference from now on."""
+    kept = bench.keras.read()
+    after = passes[0].buffers, bench.mapping.to_keras(bench.torch.read() | passes[1].buffers)
+    moved = [
+        {
+            info.layer
+            for info in bench.outlines[0].tensors
+            if info.buffer and not np.array_equal(each.get(info.name, kept[info.name]), kept[info.name])
+        }
+        for each in after
+    ]
+    norms = {info.path for info in bench.outlines[0].layers if info.kind == "batch_norm"}
+    found = []
+    for pair in paired_layers(*bench.outlines, bench.mapping):
+        if pair.keras not in norms or (pair.keras in moved[0]) == (pair.keras in moved[1]):
+            continue
+        side = "keras" if pair.keras in moved[0] else "torch"
+        way = Change(side, pair.keras if side == "keras" else pair.torch, "pass_mode", "inference")
+        try:
+            way.make(bench)
+        except ExternalModelError:
+            continue
+        evidence = f"read from the live models: the training step of {side} moves its statistics, the other one does not"
+        cause = mode_cause(bench, side, Point(pair.keras, pair.torch), evidence)
+        found.append(Attribution(cause, (way,)))
+    return found
 
 
 def _by_operations(bench: Bench, passes: Sequence[PassResult]) -> list[Attribution]:
