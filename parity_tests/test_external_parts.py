@@ -78,6 +78,25 @@ def test_equal_sides_are_told_apart_by_their_numbers() -> None:
     assert found is not None and found.how == "channels_first"
 
 
+def test_other_orders_of_axes_are_found_and_undone() -> None:
+    """Of planes in four orientations, say: (batch, channels, 4, height, width) is (batch, height, width, 4, channels)."""
+    for shape in ((2, 7, 7, 4, 6), (2, 4, 4, 4, 6)):
+        keras = normal(*shape)
+        torch = keras.transpose(0, 4, 3, 1, 2)
+        found = layouts.aligned(keras, torch)
+        assert found is not None and found.how == "axes 0,3,4,2,1"
+        assert np.array_equal(found.array, keras) and np.array_equal(layouts.back(keras, found.how), torch)
+
+
+def test_where_numbers_do_not_tell_an_order_of_axes_it_is_that_of_other_tensors() -> None:
+    keras, torch = normal(2, 5, 5, 4, 6), normal(2, 6, 4, 5, 5)
+    assert layouts.aligned(keras, torch, ["same"]) is None
+    found = layouts.aligned(keras, torch, ["same", "axes 0,4,3,2,1"])
+    assert found is not None and found.how == "axes 0,4,3,2,1"
+    only = layouts.aligned(normal(2, 3, 4, 5), normal(2, 4, 5, 3), ["same"])
+    assert only is not None and only.how == "axes 0,3,1,2"
+
+
 @pytest.mark.parametrize(
     ("keras", "torch", "how"), [((2, 1, 1, 8), (2, 8), "with 1,2"), ((2, 8), (2, 8, 1, 1), "without 2,3")]
 )

@@ -204,7 +204,7 @@ class Bench(LoadedPair):
         misshapen = set()
         for point in self.points:
             due, own = expected[point.name], as_trained.activations.get(point.torch)
-            alignment = None if own is None else aligned(due, own)
+            alignment = None if own is None else aligned(due, own, self.layouts.values())
             if own is None or alignment is None:
                 misshapen.add(point.torch)
                 continue

@@ -32,6 +32,7 @@ from parity.common.external.pairs.explain import Attribution, DeviatingTensor
 from parity.common.external.pairs.expressions import UNNAMED, Expression, Reader
 from parity.common.external.pairs.points import Point
 from parity.common.external.pairs.varied_weights import other_weights
+from parity.common.external.process.layouts import back
 from parity.common.external.process.objective import BatchLoss
 from parity.common.external.process.pass_result import Array, Arrays
 from parity.common.parity.deviation import tensor_deviation
@@ -312,6 +313,10 @@ class View:
         """Yield the orders that a result's elements may have: of its axes, or as those of an operand have."""
         shapes = self.keras.shapes[keras_result], self.torch.shapes[torch_result]
         numbers = np.arange(math.prod(shapes[0])).reshape(shapes[0])
+        # First as the models have them elsewhere: of equal sides another order would agree at this place, too.
+        for how in dict.fromkeys(self._bench.layouts.values()):
+            if how.count(",") == numbers.ndim - 1 and how.startswith("axes"):
+                yield back(numbers, how).ravel()
         for array in arrangements(numbers, shapes[1]):
             yield array.ravel()
         for operand, other in itertools.product(torch.tensors, keras.tensors):

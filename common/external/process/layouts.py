@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from itertools import permutations
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +16,7 @@ class InKerasLayout(NamedTuple):
     """A torch array in the layout of its Keras partner.
 
     how: 'same', 'channels_first' (axis 1 has become the last), 'time_first' (the first two axes are exchanged),
+        'axes 0,3,2,1' (another order of torch's axes),
         'with 1,2' or 'without 2,3' (axes of one element, that only one of the two has, were added or removed), 'joined 32,7'
         (torch's first two axes, of these sizes, are Keras's first one), 'divided' (the reverse).
     """
@@ -22,6 +25,10 @@ class InKerasLayout(NamedTuple):
     how: str
 
 
+# Of more axes not all orders are tried.
+_MOST_AXES = 5
+# Squares of differences, of those of the numbers themselves: equal but for rounding.
+_EQUAL = 1e-16
 # So many times as far as in the nearest layout are numbers in another one, where they tell which it is.
 _CLEAR = 4
 
@@ -44,7 +51,7 @@ def to_keras_layout(array: Array) -> Array:
     return np.moveaxis(array, 1, -1) if array.ndim >= 3 else array
 
 
-def aligned(keras: Array, torch: Array) -> InKerasLayout | None:
+def aligned(keras: Array, torch: Array, elsewhere: Collection[str] | None = None) -> InKerasLayout | None:
     """Return a torch array in the layout of a Keras one that holds the same; None where no layout fits its shape.
 
     Where several layouts have the right shape, the one with the closest numbers is taken, and 'same' before others
@@ -53,8 +60,20 @@ def aligned(keras: Array, torch: Array) -> InKerasLayout | None:
     Args:
         keras: (batch, ..., channels).
         torch: the same in torch's layout, or in Keras's.
+        elsewhere: layouts that tensors of these models are known to have. Where several orders of axes have the right
+            shape and the numbers do not tell, as of a tensor that deviates, it is one of these or none; None: any will do.
     """
     found = fitting(keras, torch)
+    ordered = _ordered(keras, torch) if 2 < keras.ndim == torch.ndim <= _MOST_AXES else []
+    equal = next(
+        (one for one in (*found, *ordered) if _distance(keras, one.array) <= _EQUAL * _size(keras)), None
+    )
+    if equal is not None:
+        return equal
+    # The numbers tell nothing, as of a tensor that deviates.
+    known = next((one for one in ordered if one.how in (elsewhere or ())), None)
+    if known is not None:
+        return known
     if len(found) > 1:
         nearest = min(found, key=lambda one: _distance(keras, one.array))
         usual = next((one for one in found if one.how == "channels_first" and torch.ndim > 3), nearest)
@@ -63,6 +82,8 @@ def aligned(keras: Array, torch: Array) -> InKerasLayout | None:
         return nearest if clear else usual
     if found:
         return found[0]
+    if ordered:
+        return ordered[0] if len(ordered) == 1 or elsewhere is None else None
     # One of the two may have joined the batch with the axis behind it: nodes of all graphs, steps of all sequences.
     if torch.ndim > 2 and keras.shape == (torch.shape[0] * torch.shape[1], *torch.shape[2:]):
         return InKerasLayout(torch.reshape(keras.shape), f"joined {torch.shape[0]},{torch.shape[1]}")
@@ -79,6 +100,14 @@ def aligned(keras: Array, torch: Array) -> InKerasLayout | None:
     return InKerasLayout(spread, how) if spread.shape == keras.shape else None
 
 
+def _ordered(keras: Array, torch: Array) -> list[InKerasLayout]:
+    """A torch array with its axes in each order in which it has the shape of a Keras one, the one that keeps most in place first."""
+    orders = (
+        order for order in permutations(range(torch.ndim)) if torch.transpose(order).shape == keras.shape
+    )
+    return [InKerasLayout(torch.transpose(order), f"axes {','.join(map(str, order))}") for order in orders]
+
+
 def fitting(keras: Array, torch: Array) -> list[InKerasLayout]:
     """Return a torch array (batch, ...) in each layout in which it has the shape of a Keras one."""
     found = [InKerasLayout(torch, "same")]
@@ -92,6 +121,8 @@ def back(keras: Array, how: str) -> Array:
     """Return a Keras array (batch, ..., channels) in the layout of its torch partner that `aligned` found."""
     kind, _, axes = how.partition(" ")
     ones = tuple(map(int, axes.split(","))) if axes else ()
+    if kind == "axes":
+        return np.ascontiguousarray(keras.transpose(np.argsort(ones)))
     if kind == "joined":
         return keras.reshape(*ones, *keras.shape[1:])
     if kind == "divided":
@@ -103,6 +134,11 @@ def back(keras: Array, how: str) -> Array:
     if how == "channels_first":
         return to_torch_input(keras)
     return np.ascontiguousarray(np.swapaxes(keras, 0, 1)) if how == "time_first" else keras
+
+
+def _size(array: Array) -> float:
+    """The sum of the squares of what is finite."""
+    return _distance(array, np.where(np.isfinite(array), 0.0, array))
 
 
 def _distance(left: Array, right: Array) -> float:
