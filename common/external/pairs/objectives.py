@@ -335,7 +335,9 @@ def _shaped(
     if keras is not None and target.shape[1:] != keras[1:] and (*target.shape[1:], 1) == keras[1:]:
         target = target[..., None]
     if keras is None or torch is None or target.shape[1:] != keras[1:]:
-        return target, target
+        # A picture of other channels than the output has: in torch they stand where the output's do.
+        pictures = keras is not None and first and target.shape[1:-1] == keras[1:-1]
+        return target, to_torch_input(target) if pictures else target
     # As many as the outputs: numbers, though they may be 0 and 1.
     numbers = target.astype(np.float64)
     return numbers, to_torch_input(numbers) if first else _squeezed(numbers, torch[1:])

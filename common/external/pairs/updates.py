@@ -157,7 +157,7 @@ def compare_updates(
             sets = [*sets[:number], _penalized(sets[number], ours, penalties or {}), *sets[number + 1 :]]
             ours = bench.keras.update(optimizers[0], sets[: number + 1], rate=rate)
     rounded = bench.keras.update(optimizers[0], sets, rate=rate)
-    given = [bench.mapping.to_torch(_scaled(named, n), partial=True) for n in range(len(_FACTORS))]
+    given = [_to_torch(bench, _scaled(named, n)) for n in range(len(_FACTORS))]
     updated_there = bench.torch.update(optimizers[1], given, rate=rate)
     theirs = bench.mapping.to_keras(bench.torch.read() | updated_there)
     moved = {name: np.subtract(ours[name], before[name]) for name in named}
@@ -201,6 +201,16 @@ def compare_updates(
     finding = Finding(0, "update", off[0].name, (), tuple(off), ())
     findings = tuple(replace(finding, explanation=cause) for cause in causes) or (finding,)
     return Updates(tensors, findings, tuple(notes))
+
+
+def _to_torch(bench: Bench, gradients: Arrays) -> Arrays:
+    """Gradients of Keras's tensors as torch's optimizer is given them: of two biases one may be frozen, the other has it all."""
+    found = bench.mapping.to_torch(gradients, partial=True)
+    trained = {info.name for info in bench.outlines[1].tensors if info.trainable}
+    for pair in bench.mapping.tensors:
+        if pair.rule == "two_biases" and pair.torch[0] in found.keys() - trained:
+            found[pair.torch[1]] = found[pair.torch[0]]
+    return {name: value for name, value in found.items() if name in trained}
 
 
 def penalties_of(bench: Bench) -> Penalties | None:
