@@ -47,7 +47,13 @@ def loss(target: Target, model: keras.Model, batch: Any) -> tf.Tensor:
     optimizer = _NoUpdate()
     found: list[tuple[Any, list[Any]]] = []
 
+    taken = tf.GradientTape.gradient
+    weights = {id(_native(variable)) for variable in model.weights}
+
     def gradient(tape: tf.GradientTape, value: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
+        # Of anything else than weights, such as forces, it is a part of what the loss is made of.
+        if not any(id(_native(source)) in weights for source in tf.nest.flatten(sources)):
+            return taken(tape, value, sources, *args, **kwargs)
         # Nothing is made of them here: whoever asked for the loss takes its gradients.
         zeros = tf.nest.map_structure(lambda source: tf.zeros(source.shape, source.dtype), sources)
         found.append((value, tf.nest.flatten(zeros)))
