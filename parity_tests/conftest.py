@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import pytest_randomly
+from hypothesis import settings
 
 from parity_tests.helpers.run_cache import KEPT, RunCache
 from parity_tests.peers import Peer
@@ -26,6 +27,9 @@ from parity_tests.tables.zoo import ZooTable
 
 
 def pytest_configure() -> None:
+    # How long one example takes is the machine's business.
+    settings.register_profile("parity", deadline=None)
+    settings.load_profile("parity")
     # DeepSpeed would have itself imported to be seeded, and torch with it; this process must have neither.
     pytest_randomly.entrypoint_reseeds = []
 

@@ -66,7 +66,7 @@ def train(tmp_path: Path) -> Train:
             )
             with open(clock, "r+b") as file:
                 file.write(struct.pack("q", seconds))
-        said = process.communicate(timeout=120)[1]
+        said = process.communicate(timeout=300)[1]
         return process.returncode, said
 
     return run

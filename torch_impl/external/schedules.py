@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import torch
@@ -32,7 +33,6 @@ def rates(target: Target, model: nn.Module, steps: int) -> list[float] | None:
         raise ExternalModelError(
             f"{target}: ReduceLROnPlateau goes by a loss, so that its rates are not known before; give the optimizer without"
         )
-    optimizer.zero_grad()
     others, found = _others(groups), []
     for step in range(steps):
         each = {float(group["lr"]) for group in groups}
@@ -41,9 +41,11 @@ def rates(target: Target, model: nn.Module, steps: int) -> list[float] | None:
                 f"{target}: parameter groups have several learning rates at step {step}, under a scheduler; give one rate for all"
             )
         found += each
-        optimizer.step()
         try:
-            scheduler.step()
+            with warnings.catch_warnings():
+                # It warns where nothing was updated before: there are no gradients by which to update here.
+                warnings.simplefilter("ignore", UserWarning)
+                scheduler.step()
         except ValueError as error:
             raise ExternalModelError(
                 f"{target}: the scheduler has no rate for step {step + 1}: {error}"

@@ -5,8 +5,9 @@ An attention is four of them, whether it is one layer, four, or one with its thr
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from parity.common.external.mapping.name_similarity import words_of
@@ -66,14 +67,20 @@ class ParameterGroup:
     contains: bool = False
 
 
-def parameter_groups_of(outline: Outline, left_out: Iterable[str], split: bool) -> list[ParameterGroup]:
+def parameter_groups_of(
+    outline: Outline, left_out: Iterable[str], split: bool, other: Outline | None = None
+) -> list[ParameterGroup]:
     """In the order of first calls.
 
     Args:
         outline: of either framework.
         left_out: names of tensors to ignore; tied ones always are.
         split: whether tensors that hold several are taken apart.
+        other: of the other framework; of what sizes its tensors are may say how they are taken apart.
     """
+    sizes = (
+        frozenset(math.prod(info.shape) for info in other.tensors) if other is not None else frozenset[int]()
+    )
     skipped = set(left_out)
     separator = "/" if outline.framework == "tensorflow" else "."
     owned: dict[str, list[TensorInfo]] = {}
@@ -93,7 +100,7 @@ def parameter_groups_of(outline: Outline, left_out: Iterable[str], split: bool) 
         stems = _stems(layer, owned[path])
         for stem, members in stems.items():
             op = _op(layer, stem, members, [slots for other, slots in stems.items() if other != stem])
-            new = _groups(layer, op, stem, members, separator, split)
+            new = _groups(layer, op, stem, members, separator, split, sizes)
             found += [replace(group, contains=contains) for group in new]
     return found
 
@@ -205,12 +212,18 @@ def _holds(info: TensorInfo, layer: LayerInfo | None, separator: str) -> tuple[s
 
 
 def _groups(
-    layer: LayerInfo, op: str, stem: str, slots: dict[str, TensorInfo], separator: str, split: bool
+    layer: LayerInfo,
+    op: str,
+    stem: str,
+    slots: dict[str, TensorInfo],
+    separator: str,
+    split: bool,
+    known: Collection[int],
 ) -> list[ParameterGroup]:
     """The tensors of one stem: one group, or one for each of the parts that they hold."""
     first = slots.get("main") or next(iter(slots.values()))
     names = _holds(first, layer, separator) if split and "main" in slots else ()
-    sizes = _part_sizes(first.shape, len(names), layer, separator) if names else None
+    sizes = _part_sizes(first.shape, len(names), layer, separator, known) if names else None
     words, numbers = words_of(f"{_above(first, layer, separator)}.{stem}")
     if sizes is None or "mean" in slots:
         parts = {slot: Part(info, info.shape) for slot, info in slots.items()}
@@ -233,9 +246,9 @@ def _part(info: TensorInfo, index: int, lengths: tuple[int, ...], axis: int) -> 
 
 
 def _part_sizes(
-    shape: Shape, count: int, layer: LayerInfo, separator: str
+    shape: Shape, count: int, layer: LayerInfo, separator: str, known: Collection[int]
 ) -> tuple[int, tuple[int, ...]] | None:
-    """Along which axis a tensor holds its parts, and how long each is; None where it cannot."""
+    """Along which axis a tensor holds its parts, and how long each is; None where it cannot. known: sizes of the other side's tensors."""
     if len(shape) == 4 and shape[1] == count:
         return 1, (shape[2],) * count
     if len(shape) != 2:
@@ -244,8 +257,11 @@ def _part_sizes(
     axes = [0, 1] if separator == "." and (layer.kind or shape[0] >= shape[1]) else [1, 0]
     for axis in axes:
         whole, other = shape[axis], shape[1 - axis]
+        rest, equal = (whole - other) // 2, whole % count == 0
+        if equal and whole // count * other in known and rest * other not in known:
+            return axis, (whole // count,) * count
         if count == 3 and other < whole < 3 * other and (whole - other) % 2 == 0:
-            return axis, (other, (whole - other) // 2, (whole - other) // 2)
-        if whole % count == 0 and whole >= other:
+            return axis, (other, rest, rest)
+        if equal and whole >= other:
             return axis, (whole // count,) * count
     return None

@@ -155,7 +155,10 @@ def _proposed(
         mapped = {side: {name for pair in pairs for name in getattr(pair, side)} for side in outlines}
         ours, theirs = (
             parameter_groups_of(
-                outline, left_out[side] | mapped[side], divide and several and split[0] != split[1]
+                outline,
+                left_out[side] | mapped[side],
+                divide and several and split[0] != split[1],
+                torch if outline is keras else keras,
             )
             for (side, outline), several in zip(outlines.items(), split, strict=True)
         )

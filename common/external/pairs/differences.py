@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from parity.common.diagnosis import limits
 from parity.common.external.pairs.expressions import COMMUTATIVE, PARTS, UNNAMED, Expression
@@ -120,7 +120,8 @@ def _differences(torch: Expression, keras: Expression, seen: set[tuple[int, int]
         return _differences(torch, keras.operands[0], seen)
     # A function of what should be the same, and more inside of it.
     if (inner := _inside(keras, torch)) is not None:
-        return [Difference("left_out", inner, keras), *_differences(torch, inner, seen)]
+        more = _with_sign(keras, inner, _differences(torch, inner, seen))
+        return [Difference("left_out", replace(inner, line=torch.line), keras), *more]
     if (inner := _inside(torch, keras)) is not None:
         return [Difference("too_much", torch, inner), *_differences(inner, keras, seen)]
     return [Difference("other", torch, keras)]
@@ -135,6 +136,14 @@ def _inside(outer: Expression, inner: Expression) -> Expression | None:
     more, less = _rest(ours, others)
     shared = [each for each in others if each.same is not None and any(alike(each, one) for one in ours)]
     return given[0] if shared and len(more) == len(less) else None
+
+
+def _with_sign(function: Expression, given: Expression, found: list[Difference]) -> list[Difference]:
+    """Differences of what a function of Keras's is given, without exchanged operands of which only the sign differs, where it drops that."""
+    numbers = [each.number for each in function.operands if each.number is not None]
+    even = function.name in ("abs", "square") or (function.name == "pow" and numbers == [2])
+    signs = even and given.name == "sub"
+    return [each for each in found if not (signs and each.kind == "order" and each.keras is given)]
 
 
 def _is_part_of(part: Expression, whole: Expression) -> bool:
@@ -164,7 +173,9 @@ def _of_one_operation(torch: Expression, keras: Expression, seen: set[tuple[int,
     pairs = _paired(more, less)
     if pairs is None:
         return [Difference("other", torch, keras)]
-    found = [each for one, other in pairs for each in _differences(one, other, seen)]
+    found = [
+        each for one, other in pairs for each in _with_sign(keras, other, _differences(one, other, seen))
+    ]
     if len(found) == 2 and {each.kind for each in found} == {"operand"}:
         one, other = found
         if alike(one.torch, other.keras) and alike(one.keras, other.torch):

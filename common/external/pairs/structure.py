@@ -290,7 +290,7 @@ class View:
 
     def trials(self) -> Iterator[Substitution]:
         """Yield what may make the place agree: of torch's operations the first first, each with the likeliest of Keras's; in bounded time."""
-        ends = time.monotonic() + limits.LONGEST_SEARCH
+        ends, tried = time.monotonic() + limits.LONGEST_SEARCH, 0
         due = [
             (each, result) for each in self.keras_operations if not each.rearranges for result in each.results
         ]
@@ -301,8 +301,9 @@ class View:
                 fitting.sort(key=lambda each: -_likeness(own, self._readers[0].read(each[1])))
                 for keras, keras_result in fitting[:_TRIED]:
                     for order in self._orders(operation, result, keras, keras_result):
-                        if time.monotonic() > ends:
+                        if tried >= limits.LEAST_TRIED and time.monotonic() > ends:
                             return
+                        tried += 1
                         yield Substitution(
                             operation, result, self.torch.shapes[result], keras, keras_result, order
                         )
@@ -350,6 +351,8 @@ class View:
             keras = self._readers[0].read(substitution.keras_result, is_root=True)
         found = []
         opened = [each for found in differences(torch, keras) for each in self._opened(found)]
+        # Of several the experiment says that together they are it, and not of each.
+        alone = len(opened) == 1
         for number, each in enumerate(opened):
             # A weight that is another one's counterpart makes a formula differ where none does.
             whole = (each.torch, each.keras, torch, keras)
@@ -357,7 +360,7 @@ class View:
             doubtful = sorted(text for text in texts if {text, text.rpartition("/")[0]} & self._doubtful)
             why = f"{evidence}; only order or shape says which weights {', '.join(doubtful)} are: see mapping.yaml"
             explanation = _explanation(
-                each, torch.line, why if doubtful else evidence, layers, confirmed and not doubtful
+                each, torch.line, why if doubtful else evidence, layers, confirmed and alone and not doubtful
             )
             if apart := self._rounded(each):
                 line = each.torch.line or torch.line
