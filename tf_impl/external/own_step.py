@@ -48,10 +48,10 @@ def loss(target: Target, model: keras.Model, batch: Any) -> tf.Tensor:
     found: list[tuple[Any, list[Any]]] = []
 
     taken = tf.GradientTape.gradient
-    weights = {id(_native(variable)) for variable in model.weights}
 
     def gradient(tape: tf.GradientTape, value: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
-        # Of anything else than weights, such as forces, it is a part of what the loss is made of.
+        # Of anything else than weights, such as forces, it is a part of what the loss is made of. The step may have built them.
+        weights = {id(_native(variable)) for variable in model.weights}
         if not any(id(_native(source)) in weights for source in tf.nest.flatten(sources)):
             return taken(tape, value, sources, *args, **kwargs)
         # Nothing is made of them here: whoever asked for the loss takes its gradients.

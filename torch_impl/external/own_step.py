@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from parity.common.base.errors import ExternalModelError
@@ -26,7 +27,9 @@ def loss(target: Target, model: nn.Module, batch: Any) -> Tensor:
     Raises:
         ExternalModelError: the step cannot be imported, or gives no scalar of floats.
     """
-    given = function_of(target, "torch", _WANTED)(model, batch)
+    # A step may take gradients itself, as of an energy, in an evaluation too.
+    with torch.enable_grad():
+        given = function_of(target, "torch", _WANTED)(model, batch)
     value = given.get("loss") if isinstance(given, dict) else given[0] if isinstance(given, tuple) else given
     if not is_tensor(value) or value.ndim or not value.is_floating_point():
         what = f"the shape {tuple(value.shape)}" if is_tensor(value) else type(value).__name__
