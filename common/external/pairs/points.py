@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy import optimize
 
 from parity.common.spec.external.mapping import LayerPair, Mapping
 from parity.common.spec.external.outline import LayerInfo, Outline
@@ -191,6 +190,8 @@ def repaired_calls(points: Sequence[Point], fits: Callable[[Point], float]) -> l
 
     fits: how well, 1 where both sides compute the same numbers at a point, 0 where these have other shapes.
     """
+    from scipy import optimize
+
     found = list(points)
     groups: dict[tuple[str, str, bool], list[int]] = {}
     for number, point in enumerate(found):

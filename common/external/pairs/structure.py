@@ -351,8 +351,8 @@ class View:
             keras = self._readers[0].read(substitution.keras_result, is_root=True)
         found = []
         opened = [each for found in differences(torch, keras) for each in self._opened(found)]
-        # Of several the experiment says that together they are it, and not of each.
-        alone = len(opened) == 1
+        # Of several the experiment says that together they are it, and not of each; of one operation in one line they are one.
+        alone = len({(each.kind, each.torch.name, each.torch.line) for each in opened}) == 1
         for number, each in enumerate(opened):
             # A weight that is another one's counterpart makes a formula differ where none does.
             whole = (each.torch, each.keras, torch, keras)
