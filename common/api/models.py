@@ -257,9 +257,8 @@ def _tried(
             if mapped.unmapped.keras or mapped.unmapped.torch:
                 return found
             found = audit(*outlines, paired_layers(*outlines, mapped))
-            with exact_constants(
-                models
-            ):  # that Keras rounds an attention's scale is no difference of settings
+            # That Keras rounds an attention's scale is no difference of settings.
+            with exact_constants(models):
                 apart = outputs_apart(mapped, keras, torch, *models.inputs)
     except ExternalModelError as error:
         console.tell(f"they could not be tried: {error}", "dim")

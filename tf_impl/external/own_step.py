@@ -46,7 +46,6 @@ def loss(target: Target, model: keras.Model, batch: Any) -> tf.Tensor:
         raise ExternalModelError(f"{target} is a layer, and has no train_step; give a keras.Model")
     optimizer = _NoUpdate()
     found: list[tuple[Any, list[Any]]] = []
-
     taken = tf.GradientTape.gradient
 
     def gradient(tape: tf.GradientTape, value: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:

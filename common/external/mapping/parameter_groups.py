@@ -68,7 +68,7 @@ class ParameterGroup:
 
 
 def parameter_groups_of(
-    outline: Outline, left_out: Iterable[str], split: bool, other: Outline | None = None
+    outline: Outline, left_out: Iterable[str], split: bool, other: Outline
 ) -> list[ParameterGroup]:
     """In the order of first calls.
 
@@ -76,11 +76,9 @@ def parameter_groups_of(
         outline: of either framework.
         left_out: names of tensors to ignore; tied ones always are.
         split: whether tensors that hold several are taken apart.
-        other: of the other framework; of what sizes its tensors are may say how they are taken apart.
+        other: of the other framework; the sizes of its tensors may say where such are taken apart.
     """
-    sizes = (
-        frozenset(math.prod(info.shape) for info in other.tensors) if other is not None else frozenset[int]()
-    )
+    sizes = {math.prod(info.shape) for info in other.tensors}
     skipped = set(left_out)
     separator = "/" if outline.framework == "tensorflow" else "."
     owned: dict[str, list[TensorInfo]] = {}

@@ -43,10 +43,10 @@ class BufferSearch:
             same = (n for n, f in findings if place_of(f).split("/before_act")[0] == layer)
             number = next(same, None)
             apart = self.search.barrier >= 0 or layer in self.search.compared.skipped
-            left_out = next((n for n, f in findings if _leaves_out(f, layer) or _has_mode(f, layer)), None)
+            told = next((n for n, f in findings if _tells_of(f, layer)), None)
             barred = next((n for n, f in findings if f.name == self.search.barred), None)
-            if left_out is not None:
-                self.search.add_to(left_out, mine)
+            if told is not None:
+                self.search.add_to(told, mine)
                 continue
             if number is None and barred is not None and trace.misshapen:
                 # What follows a layer of another shape could not be given what is due.
@@ -160,16 +160,13 @@ class BufferSearch:
         return max(t.deviation for t in compared_buffers(bench, ours, theirs) if t.name in names)
 
 
-def _leaves_out(finding: Finding, layer: str) -> bool:
-    """Whether a finding says that torch never calls a layer."""
+def _tells_of(finding: Finding, layer: str) -> bool:
+    """Whether a finding says that torch never calls a layer, or that it runs in another mode."""
     why = finding.explanation
-    return why is not None and why.cause == NOT_CALLED and layer in why.layers
-
-
-def _has_mode(finding: Finding, layer: str) -> bool:
-    """Whether a finding says that a layer runs in another mode."""
-    why = finding.explanation
-    return why is not None and why.cause == MODE and any(name.startswith(f"{layer} (") for name in why.layers)
+    if why is None:
+        return False
+    in_mode = why.cause == MODE and any(name.startswith(f"{layer} (") for name in why.layers)
+    return in_mode or (why.cause == NOT_CALLED and layer in why.layers)
 
 
 def _factor(due: Array, own: Array) -> float:

@@ -120,7 +120,7 @@ def _differences(torch: Expression, keras: Expression, seen: set[tuple[int, int]
         return _differences(torch, keras.operands[0], seen)
     # A function of what should be the same, and more inside of it.
     if (inner := _inside(keras, torch)) is not None:
-        more = _with_sign(keras, inner, _differences(torch, inner, seen))
+        more = _that_show(keras, inner, _differences(torch, inner, seen))
         return [Difference("left_out", replace(inner, line=torch.line), keras), *more]
     if (inner := _inside(torch, keras)) is not None:
         return [Difference("too_much", torch, inner), *_differences(inner, keras, seen)]
@@ -138,8 +138,8 @@ def _inside(outer: Expression, inner: Expression) -> Expression | None:
     return given[0] if shared and len(more) == len(less) else None
 
 
-def _with_sign(function: Expression, given: Expression, found: list[Difference]) -> list[Difference]:
-    """Differences of what a function of Keras's is given, without exchanged operands of which only the sign differs, where it drops that."""
+def _that_show(function: Expression, given: Expression, found: list[Difference]) -> list[Difference]:
+    """Of the differences in what a function of Keras's is given, those that its result shows: a square drops the sign that exchanged operands give."""
     numbers = [each.number for each in function.operands if each.number is not None]
     even = function.name in ("abs", "square") or (function.name == "pow" and numbers == [2])
     signs = even and given.name == "sub"
@@ -174,7 +174,7 @@ def _of_one_operation(torch: Expression, keras: Expression, seen: set[tuple[int,
     if pairs is None:
         return [Difference("other", torch, keras)]
     found = [
-        each for one, other in pairs for each in _with_sign(keras, other, _differences(one, other, seen))
+        each for one, other in pairs for each in _that_show(keras, other, _differences(one, other, seen))
     ]
     if len(found) == 2 and {each.kind for each in found} == {"operand"}:
         one, other = found
