@@ -93,6 +93,11 @@ def test_where_numbers_do_not_tell_an_order_of_axes_it_is_that_of_other_tensors(
     assert layouts.aligned(keras, torch, ["same"]) is None
     found = layouts.aligned(keras, torch, ["same", "axes 0,4,3,2,1"])
     assert found is not None and found.how == "axes 0,4,3,2,1"
+    # Beside heads in another order, pictures of as many channels as rows are channels first as others are.
+    heads, pictures = "axes 0,2,1,3", normal(2, 4, 4, 4)
+    for known, how in (([heads], heads), ([heads, "channels_first"], "channels_first")):
+        found = layouts.aligned(pictures, normal(3, 4, 4, 4)[1:], known)
+        assert found is not None and found.how == how
     only = layouts.aligned(normal(2, 3, 4, 5), normal(2, 4, 5, 3), ["same"])
     assert only is not None and only.how == "axes 0,3,1,2"
 

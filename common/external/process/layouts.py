@@ -71,8 +71,10 @@ def aligned(keras: Array, torch: Array, elsewhere: Collection[str] | None = None
     if equal is not None:
         return equal
     # The numbers tell nothing, as of a tensor that deviates.
-    known = next((one for one in ordered if one.how in (elsewhere or ())), None)
-    if known is not None:
+    others = set(elsewhere or ())
+    known = next((one for one in ordered if one.how in others), None)
+    # Where pictures lie in the usual way, so do these.
+    if known is not None and not any(one.how in others - {"same"} for one in found):
         return known
     if len(found) > 1:
         nearest = min(found, key=lambda one: _distance(keras, one.array))
