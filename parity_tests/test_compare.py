@@ -399,8 +399,12 @@ def in_float32(
     count: int = 4,
     noise: float = NOISE,
     spec: TrainSpec = FLOAT32,
+    exact: Change | None = None,
 ) -> Comparison:
-    """A pair whose candidate is off by twice the noise, with an ensemble of permuted runs."""
+    """A pair whose candidate is off by twice the noise, with an ensemble of permuted runs.
+
+    exact: is done to the candidate's first step in float64; None: there is no such run of either.
+    """
     run = Run.of(spec, TORCH)
     candidate = run.noisy(2 * noise, 77).copy(MIRRORED)
     change(candidate)
@@ -410,6 +414,11 @@ def in_float32(
         member = run.noisy(noise, seed)
         members(member)
         floors.append(member.write(folder / f"floor_{seed}"))
+    for number, placement in enumerate((TORCH, MIRRORED) if exact is not None else ()):
+        first = Run.of(spec.model_copy(update={"precision": "float64"}), placement)
+        if exact is not None and number:
+            exact(first)
+        floors.append(first.write(folder / f"exact_{number}"))
     (comparison,) = judge(records, floors).comparisons
     return comparison
 
@@ -478,6 +487,37 @@ def test_a_floor_of_exact_members_still_allows_an_ulp(tmp_path: Path) -> None:
     ulp = float(np.finfo(np.float32).eps)
     assert in_float32(tmp_path / "a", scale("loss_sum", 1 + ulp), noise=0).verdict == "parity"
     assert in_float32(tmp_path / "b", scale("loss_sum", 1 + 20 * ulp), noise=0).verdict == "divergent"
+
+
+def flipped(share: float) -> Change:
+    """One element of a first gradient off by a share of the largest, as where one unit is on the other side of a kink."""
+    return tensor("first_gradients", KERNEL, lambda g: g + share * np.abs(g).max() * (g == g.max()))
+
+
+@pytest.mark.parametrize(
+    ("share", "exact", "verdict"),
+    [
+        (0.004, lambda run: None, "parity"),
+        (0.004, None, "divergent"),
+        (0.004, flipped(0.004), "divergent"),
+        (0.03, lambda run: None, "divergent"),
+    ],
+    ids=["by rounding", "nothing to tell by", "in float64, too", "more than a unit"],
+)
+def test_a_unit_that_rounding_flips_is_no_defect(
+    tmp_path: Path, share: float, exact: Change | None, verdict: str
+) -> None:
+    comparison = in_float32(tmp_path, flipped(share), exact=exact)
+    assert comparison.verdict == verdict
+    assert failures(comparison) == ({"first-step gradients"} if verdict == "divergent" else set())
+
+
+def test_a_float64_run_of_another_question_tells_nothing(tmp_path: Path) -> None:
+    other = Run.of(tiny_spec("precision=float64", "seed=1"), TORCH).write(tmp_path / "other")
+    runs = [Run.of(FLOAT32, where).write(tmp_path / where.framework) for where in (TORCH, MIRRORED)]
+    members = [Run.of(FLOAT32, TORCH).noisy(NOISE, n).write(tmp_path / f"floor_{n}") for n in range(4)]
+    with pytest.raises(NotComparableError, match=f"{tmp_path}/other: not {tmp_path}/torch in float64"):
+        judge(runs, [*members, other])
 
 
 def noisy_from(step: int) -> Change:

@@ -135,5 +135,8 @@ train() { # parity.tf_impl|parity.torch_impl LAUNCHER FLAG...
     for seed in 0 1 2 3; do
       launch "$nodes" "$tasks" "$PARITY_FLOOR/$SLURM_JOB_NAME-$seed" "$@" --sample_order_seed=$seed
     done
+    if grep -q '"precision": "float32"' "$out/header.json"; then
+      launch "$nodes" "$tasks" "$PARITY_FLOOR/$SLURM_JOB_NAME-exact" "$@" --set=precision=float64 --stop_at_step=1
+    fi
   fi
 }

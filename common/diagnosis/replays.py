@@ -28,7 +28,14 @@ from parity.common.diagnosis.result import (
     When,
 )
 from parity.common.execution.worker import Workers
-from parity.common.parity.budget import FLOOR_MULTIPLE, Budget, ensemble_budget, proof_budget, widest
+from parity.common.parity.budget import (
+    FLOOR_MULTIPLE,
+    Budget,
+    budget_of,
+    ensemble_budget,
+    proof_budget,
+    widest,
+)
 from parity.common.parity.comparable import check_comparable
 from parity.common.parity.deviation import column_deviation
 from parity.common.record import RunRecord
@@ -209,11 +216,8 @@ class ReplaySource(core.ObservationSource):
         """None where it was not measured what rounding does to the curves."""
         if spec.precision == "float64":
             return proof_budget(self.records[0])
-        members = [[f for f in self.floors if f.placement.label == r.placement.label] for r in self.records]
-        budgets = [
-            ensemble_budget(r, floors) for r, floors in zip(self.records, members, strict=True) if floors
-        ]
-        return widest(budgets) if budgets else None
+        labels = {record.setup for record in self.records}
+        return budget_of(self.records, [floor for floor in self.floors if floor.setup in labels])
 
     def _case(self, finding: Finding) -> Case:
         here = next(step for step in self.traced if step.step == finding.step)

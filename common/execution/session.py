@@ -182,17 +182,25 @@ def stages_of(
 
 
 def floor_of(spec: TrainSpec, configs: Sequence[RunConfig], folder: Path) -> Stage:
-    """The permuted runs that show what rounding alone does."""
+    """The permuted runs that show what rounding alone does; in float32 each placement's first step in float64, too."""
     members = (
         config.having(sample_order_seed=seed, digests=False)
         for config in noisiest(configs)
         for seed in range(MINIMUM_MEMBERS)
     )
-    return "measuring the noise floor", _jobs(spec, members, folder / "floor")
+    jobs = _jobs(spec, members, folder / "floor")
+    if spec.precision == "float32":
+        exact = spec.model_copy(update={"precision": "float64"})
+        first = [config.having(stop_at_step=1, digests=False) for config in configs]
+        jobs += _jobs(exact, first, folder / "floor", len(jobs))
+    return "measuring the noise floor", jobs
 
 
-def _jobs(spec: TrainSpec, chosen: Iterable[RunConfig], parent: Path) -> list[Job]:
-    return [Job(spec, config, parent / name_of(n, config.placement)) for n, config in enumerate(chosen)]
+def _jobs(spec: TrainSpec, chosen: Iterable[RunConfig], parent: Path, first: int = 0) -> list[Job]:
+    return [
+        Job(spec, config, parent / name_of(number, config.placement))
+        for number, config in enumerate(chosen, start=first)
+    ]
 
 
 def noisiest(configs: Sequence[RunConfig]) -> list[RunConfig]:

@@ -17,7 +17,6 @@ from parity.common.external.pairs.gradient_paths import gradient_causes
 from parity.common.external.pairs.loss_causes import loss_causes
 from parity.common.external.pairs.points import NOWHERE
 from parity.common.external.pairs.search import Search, finding_of
-from parity.common.external.process.objective import step_of
 
 # Of so many layers gradients are explained one by one.
 _LAYERS = 4
@@ -48,7 +47,7 @@ class BackwardSearch:
 
     def penalty(self, trace: PairTrace) -> Iterator[Finding]:
         """Yield what Keras's model adds to its loss, and torch's does not."""
-        if not trace.reference.penalty or step_of(self.search.bench.losses[0].terms):
+        if not trace.reference.penalty or self.search.bench.trains_by_step:
             return
         penalties = [s for s in self.search.suspects if s.setting.endswith("_regularizer")]
         self.search.used |= set(penalties)

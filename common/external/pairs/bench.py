@@ -82,6 +82,11 @@ class LoadedPair(TracedModels):
     built_exact: bool = field(default=False, kw_only=True)
 
     @property
+    def trains_by_step(self) -> bool:
+        """Whether a training step of the users' own is what both are trained by."""
+        return step_of(self.losses[0].terms) is not None
+
+    @property
     def sides(self) -> list[tuple[ExternalWorker, Outline, Arrays]]:
         """Keras's model, outline and inputs, and torch's."""
         return list(zip((self.keras, self.torch), self.outlines, self.inputs, strict=True))
@@ -140,7 +145,7 @@ class Bench(LoadedPair):
 
         A training step of the user's own adds to its loss whatever it adds: there it is 0.
         """
-        if step_of(self.losses[0].terms):
+        if self.trains_by_step:
             return 0.0
         with exact_constants(self):
             return self.keras.forward(self.inputs[0], training=True, taps=False).penalty
@@ -248,7 +253,7 @@ class Bench(LoadedPair):
     def outputs(self, reference: PassResult, passed: PassResult) -> list[TensorComparison]:
         """The outputs of both, in their order; raises ExternalModelError where one model gives more than the other."""
         ours, theirs = list(reference.outputs.items()), list(passed.outputs)
-        if step_of(self.losses[0].terms) and not (ours and theirs):
+        if self.trains_by_step and not (ours and theirs):
             return []  # of a training step, its loss decides
         if len(ours) != len(theirs):
             raise ExternalModelError(

@@ -40,6 +40,8 @@ from parity.common.external.pairs.varied_weights import vary_weights
 from parity.common.parity.deviation import tensor_deviation
 
 _STAGES = ("before", "forward", "loss", "backward", "gradient", "buffers", "evaluation", "update")
+# Where models have a training step of their own: their passes, which an evaluation shows, are part of it.
+_BY_STEP = ("before", "forward", "evaluation", "loss", "backward", "gradient", "buffers", "update")
 _PASSES = ("forward", "evaluation")
 _LISTED = 4
 
@@ -119,15 +121,23 @@ class PairSource(core.ObservationSource):
             return
         with exact_constants(self.bench):
             last = yield from self.forward.run("forward", self._first)
+            if self.bench.trains_by_step:
+                # What such a step calls is its own: only an evaluation shows what a pass of the model itself computes.
+                yield from self._evaluation()
+                last = self.bench.trace(True)
             backward = BackwardSearch(self.search)
             yield from backward.loss(last)
             yield from backward.penalty(last)
             yield from backward.run(last)
             yield from BufferSearch(self.search).run(last)
-            evaluated = self.bench.trace(False)
-            tensors = [of_stage(tensor, "evaluation") for tensor in evaluated.tensors]
-            self._claim([tensor for tensor in tensors if not tensor.agrees])
-            yield from self.forward.run("evaluation", evaluated)
+            if not self.bench.trains_by_step:
+                yield from self._evaluation()
+
+    def _evaluation(self) -> Iterator[Finding]:
+        evaluated = self.bench.trace(False)
+        tensors = [of_stage(tensor, "evaluation") for tensor in evaluated.tensors]
+        self._claim([tensor for tensor in tensors if not tensor.agrees])
+        yield from self.forward.run("evaluation", evaluated)
 
     def explain(self, finding: Finding) -> Sequence[Finding]:
         self.search.attributed = ()
@@ -157,7 +167,8 @@ class PairSource(core.ObservationSource):
 
     def conclude(self) -> Diagnosis:
         findings, when, updates = self.findings, self.when, self.updates
-        findings.sort(key=lambda finding: (_STAGES.index(finding.stage), self._order.get(finding.name, 0)))
+        stages = _BY_STEP if self.bench.trains_by_step else _STAGES
+        findings.sort(key=lambda finding: (stages.index(finding.stage), self._order.get(finding.name, 0)))
         findings += unshared_layer(self.bench)
         if updates is not None:
             self.search.injected += updates.tensors

@@ -17,7 +17,7 @@ from parity.common.external.pairs.gradient_paths import gradient_causes
 from parity.common.external.pairs.points import NOWHERE, Point, paired_layers
 from parity.common.external.pairs.structure import CAUSE, Place, causes_of_loss
 from parity.common.external.process.layouts import aligned
-from parity.common.external.process.objective import BatchLoss, step_of
+from parity.common.external.process.objective import BatchLoss
 from parity.common.external.process.pass_result import Array, PassResult
 from parity.common.parity.deviation import tensor_deviation
 from parity.common.spec.imported_loss import Term
@@ -38,7 +38,7 @@ def loss_causes(bench: Bench) -> list[Attribution]:
     """Return why the losses of two models with equal outputs differ; only likely where no experiment says more."""
     batch = bench.rows
     passes = _passes(bench, batch)
-    if step_of(bench.losses[0].terms):
+    if bench.trains_by_step:
         modes = _by_modes(bench, passes)
         if modes:
             passes = _passes(bench, batch)

@@ -327,7 +327,7 @@ def spec_of(
         else "exact",
     )
     # A training step says nothing of inference.
-    held_out = 0 if step_of(bench.losses[0].terms) else asked.data.samples // _HELD_OUT
+    held_out = 0 if bench.trains_by_step else asked.data.samples // _HELD_OUT
     return TrainSpec.parse(
         {
             "name": "pair",

@@ -327,7 +327,8 @@ def term_scaled(case: Case) -> Iterator[Other]:
             fitted = ratio_of(own, [tensors[n] - o for n, o in zip(names, other, strict=True)])
             if fitted is None or abs(fitted - 1) <= limits.FITS_READ_OFF:
                 continue
-            times = case.fitted(fitted)
+            # A term that is left out comes out as rounding.
+            times = case.fitted(fitted if abs(fitted) > limits.FITS_READ_OFF else 0.0)
             facts = {"what": slot, "words": term, "factor": f"{times:.9g}"}
             expected = partial(_with_term_scaled, slot, field, term == "what is new", times)
             yield f"{slot} has {term} {times:.9g} times", facts, expected, times

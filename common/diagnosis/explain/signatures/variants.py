@@ -119,6 +119,8 @@ def _other_epsilon(case: Case, layer: Layer) -> Iterator[Try]:
     a, b = (due - beta) / gamma, (made - beta) / gamma
     ratio = (a * b).sum(-1) / np.maximum((a * a).sum(-1), limits.NEARLY_ZERO)
     at = np.unravel_index(int(np.argmax(np.abs(ratio - 1))), ratio.shape)
+    if not ratio[at]:
+        return  # nothing of x is left, whatever epsilon is
     value = float((variance[at] + own) / ratio[at] ** 2 - variance[at])
     if value > 0:
         yield from _fitted(case, layer, "epsilon", value, 3)
