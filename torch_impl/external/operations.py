@@ -65,10 +65,11 @@ class _Operations(TorchDispatchMode):
             return func(*args, **kwargs)
         writes, name = func._schema.is_mutable, func._schema.name.partition("::")[2]
         name = name.rstrip("_") if writes else name
+        if not recording.concerns(name):
+            return func(*args, **kwargs)
         named = {key: value for key, value in kwargs.items() if not isinstance(value, Tensor)}
-        given = [
-            self._argument(each) for each in (*args, *(kwargs[key] for key in kwargs.keys() - named.keys()))
-        ]
+        tensors = (*args, *(kwargs[key] for key in kwargs.keys() - named.keys()))
+        given = [self._argument(each) for each in tensors] if recording.records else []
         result = func(*args, **kwargs)
         if name in _UNFILLED:
             return result

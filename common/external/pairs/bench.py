@@ -100,6 +100,7 @@ class Bench(LoadedPair):
     frozen: Keras's tensors that one side alone trains, with the side
     that does not ('keras', 'torch'); those whose gradient is zero for any samples are left out. layouts: how torch's tensors
     lie, by tap, as `aligned` says, where that has been seen. rates: of each step, where the optimizers follow schedules.
+    searched: seconds for which operations have been replaced until now.
     """
 
     mapping: Mapping
@@ -108,11 +109,17 @@ class Bench(LoadedPair):
     frozen: dict[str, str] = field(default_factory=dict)
     layouts: dict[str, str] = field(default_factory=dict)
     rates: tuple[float, ...] = ()
+    searched: float = 0.0
 
     @cached_property
     def points(self) -> Sequence[Point]:
         """The points at which the same numbers should be."""
-        return points_of(*self.outlines, self.mapping)
+        points = points_of(*self.outlines, self.mapping)
+        if self.trains_by_step:
+            # It may compute with the weights, and not call the layer that has them.
+            called = self.reference(training=True).activations
+            points = [point for point in points if point.keras in called]
+        return points
 
     @cached_property
     def rounded_constants(self) -> str | None:

@@ -188,6 +188,11 @@ class PairSource(core.ObservationSource):
                 " what is behind them agrees"
             )
         self._note_the_rest()
+        if self.bench.searched > limits.LONGEST_IN_ALL:
+            self.notes.append(
+                f"the search for causes ended after {limits.LONGEST_IN_ALL:.0f} s: of what has none here, not all was tried; fix the"
+                " first defect and repeat the command"
+            )
         open_ = [pair.label for pair in self.bench.mapping.tensors if pair.is_ambiguous]
         premise = ""
         # What an experiment has confirmed does not rest on the mapping.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from parity.common.diagnosis import limits
 from parity.common.diagnosis.result import Explanation, Finding, TensorComparison
@@ -21,6 +22,9 @@ from parity.common.external.pairs.explain import (
 from parity.common.external.pairs.points import Segment
 from parity.common.external.pairs.search import Search, finding_of
 from parity.common.external.pairs.structure import CAUSE, Place, Replacement
+from parity.common.external.process.worker import ExternalWorker
+
+T = TypeVar("T")
 
 
 class ForwardSearch:
@@ -146,12 +150,12 @@ class ForwardSearch:
             self.search.bench,
             segment,
             [s for s in self.search.suspects if s not in self.search.used and _may_show(s, training)],
-            lambda: self._by_itself(segment, trace, training),
+            self._by_itself(segment, trace, training),
             trace.tensors[number].deviation,
         )
 
-    def _by_itself(self, segment: Segment, trace: PairTrace, training: bool) -> float:
-        """The deviation of a segment's point, or of the outputs, with the models as they are now."""
+    def _by_itself(self, segment: Segment, trace: PairTrace, training: bool) -> Callable[[], float]:
+        """What measures the deviation of a segment's point, or of the outputs, with the models as they are then."""
         bench, point = self.search.bench, segment.point
         due = {
             p.keras: trace.reference.activations[p.keras]
@@ -160,16 +164,42 @@ class ForwardSearch:
             if f"{p.keras_layer}/activation" not in segment.keras or p == point
         }
         if point is None:
-            ours = bench.keras.forward(bench.inputs[0], training=training, taps=False, inject=due)
-            theirs = bench.torch.forward(
-                bench.inputs[1], training=training, taps=False, inject=trace.injections
+            outputs = _while_unaltered(
+                bench.keras,
+                lambda: bench.keras.forward(bench.inputs[0], training=training, taps=False, inject=due),
             )
-            return max(tensor.deviation for tensor in bench.outputs(ours, theirs))
-        own = bench.keras_own(point, due, training)
-        passed = bench.torch.forward(
-            bench.inputs[1], training=training, taps=[point.torch], inject=trace.injections
-        )
-        return compared(f"forward/{point.name}", own, passed.activations.get(point.torch)).deviation
+
+            def of_outputs() -> float:
+                passed = bench.torch.forward(
+                    bench.inputs[1], training=training, taps=False, inject=trace.injections
+                )
+                return max(tensor.deviation for tensor in bench.outputs(outputs(), passed))
+
+            return of_outputs
+        own = _while_unaltered(bench.keras, lambda: bench.keras_own(point, due, training))
+
+        def of_point() -> float:
+            passed = bench.torch.forward(
+                bench.inputs[1], training=training, taps=[point.torch], inject=trace.injections
+            )
+            return compared(f"forward/{point.name}", own(), passed.activations.get(point.torch)).deviation
+
+        return of_point
+
+
+def _while_unaltered(worker: ExternalWorker, compute: Callable[[], T]) -> Callable[[], T]:
+    """What `compute` gives, computed again only once the worker's model has been altered: most is tried on the other one."""
+    kept: dict[int, T] = {}
+
+    def get() -> T:
+        if worker.alterations not in kept:
+            made = compute()
+            kept.clear()
+            # It may have set something, and set it back.
+            kept[worker.alterations] = made
+        return kept[worker.alterations]
+
+    return get
 
 
 def _may_show(suspect: Difference, training: bool) -> bool:

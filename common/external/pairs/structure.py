@@ -290,7 +290,8 @@ class View:
 
     def trials(self) -> Iterator[Substitution]:
         """Yield what may make the place agree: of torch's operations the first first, each with the likeliest of Keras's; in bounded time."""
-        ends, tried = time.monotonic() + limits.LONGEST_SEARCH, 0
+        began, tried = time.monotonic(), 0
+        before = self._bench.searched
         due = [
             (each, result) for each in self.keras_operations if not each.rearranges for result in each.results
         ]
@@ -301,7 +302,11 @@ class View:
                 fitting.sort(key=lambda each: -_likeness(own, self._readers[0].read(each[1])))
                 for keras, keras_result in fitting[:_TRIED]:
                     for order in self._orders(operation, result, keras, keras_result):
-                        if tried >= limits.LEAST_TRIED and time.monotonic() > ends:
+                        took = time.monotonic() - began
+                        self._bench.searched = before + took
+                        if self._bench.searched > limits.LONGEST_IN_ALL or (
+                            took > limits.LONGEST_SEARCH and tried >= limits.LEAST_TRIED
+                        ):
                             return
                         tried += 1
                         yield Substitution(

@@ -53,6 +53,7 @@ class Recording:
             records: whether operations are recorded, or only replaced.
         """
         self._replaced, self.records = replaced, records
+        self._names = {key.partition(" ")[0] for key in replaced}
         self.over = self.paused = False
         self.operations: list[dict[str, Any]] = []
         self.values: list[Array] = []
@@ -82,6 +83,10 @@ class Recording:
     def ignores(self) -> bool:
         """Whether what is called now is no part of the model."""
         return self.over or self.paused
+
+    def concerns(self, name: str) -> bool:
+        """Whether an operation of this name is recorded, or may give another result."""
+        return self.records or name in self._names
 
     def key_of(self, name: str) -> tuple[str, str]:
         """Return the key of the next operation of this name, and its line of code."""

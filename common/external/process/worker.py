@@ -59,6 +59,7 @@ class ExternalWorker:
     """A child process with one model. Use as a context manager. Questions may be asked from any thread.
 
     target: what it holds. framework: whose process it is. timeout_seconds: after so long without an answer the process is ended.
+    alterations: how often something was asked by which passes may give other numbers from then on.
     """
 
     def __init__(
@@ -93,6 +94,7 @@ class ExternalWorker:
         self.framework: Framework = framework
         self.target = _target(target)
         self.timeout_seconds = 600.0
+        self.alterations = 0
         self._lock = threading.Lock()
         self._failed: str | None = None
         self._owed = True
@@ -320,6 +322,7 @@ class ExternalWorker:
     def _ask(self, question: str, **arguments: Any) -> Any:
         with self._lock:
             self._wait_for_model()
+            self.alterations += question in _ALTERING
             return self._child.ask(question, arguments, self.timeout_seconds)
 
     def _passed(
@@ -339,6 +342,10 @@ class ExternalWorker:
             raise ExternalModelError(self._failed)
 
 
+# After these the model, or how it is called, may be another.
+_ALTERING = frozenset(
+    ("write", "set", "alter", "replace", "update", "exact_constants", "dropout", "key_dropout")
+)
 _VARIABLES = {
     # No GPU: two models are compared by what they compute, and both can on a CPU.
     "CUDA_VISIBLE_DEVICES": "-1",
