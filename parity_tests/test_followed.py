@@ -18,13 +18,13 @@ from parity.common.parity.compare import Comparison
 from parity.common.parity.followed import followed_stages
 from parity.common.parity.result import judge
 from parity.common.parity.rounding import Rounding
-from parity.common.record import RunRecord, read_record
-from parity.common.record.followed import Measure, is_kept, measured, open_states, read_measures
+from parity.common.record import RunRecord, followed, read_record
+from parity.common.record.followed import Measure, StateKeeper, measured, open_states, read_measures
 from parity.common.record.header import header_of, write_summary
 from parity.common.spec import Placement, ScriptInfo
 from parity.common.spec.external.mapping import read_mapping
 from parity_tests.helpers import ROOT
-from parity_tests.recorded.followed import CROSS, FAULTS
+from parity_tests.recorded.followed import CROSS, FAULTS, LATER, Due
 
 _ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
 
@@ -58,23 +58,22 @@ CASES = [
     *(("keras", f"keras_{fault}", due) for fault, due in CROSS.items()),
     *(("torch", f"torch_keras_{fault}", due) for fault, due in CROSS.items()),
     *(("keras", f"keras_torch_{fault}", due) for fault, due in CROSS.items()),
-    ("keras", "keras_loop", None),
-    ("keras", "keras_loop_scaled", ("loss", 0)),
-    ("runs/reference", "runs/candidate", None),
+    # Keras's momentum has the rate in it, torch's has not.
+    ("torch_drops", "keras_rate drops", [("update", LATER)]),
+    ("keras", "keras_loop", []),
+    ("keras", "keras_loop_scaled", [("loss", 0)]),
+    ("runs/reference", "runs/candidate", []),
 ]
 
 
 @pytest.mark.parametrize(("first", "second", "due"), CASES)
-def test_each_step_is_judged_by_itself(
-    runs: Path, first: str, second: str, due: tuple[str, int] | None
-) -> None:
+def test_each_step_is_judged_by_itself(runs: Path, first: str, second: str, due: Due) -> None:
     comparison, diagnosis = told(runs, first, second)
-    assert comparison.verdict == ("parity" if due is None else "divergent"), comparison.reason
-    assert "followed: judged at 10 of 18 steps" in comparison.unjudged
-    found = [(finding.stage, finding.step) for finding in diagnosis.findings]
-    assert found == ([] if due is None else [due])
+    assert comparison.verdict == ("divergent" if due else "parity"), comparison.reason
+    assert "followed: judged at 18 of 18 steps" in comparison.unjudged
+    assert [(finding.stage, finding.step) for finding in diagnosis.findings] == due
     measures = read_measures(runs / second)
-    assert {each.step for each in measures} == {*range(9), 16}
+    assert {each.step for each in measures} == {*range(18)}
     assert {"gradients", "update"} < {each.stage for each in measures}
 
 
@@ -180,6 +179,21 @@ class Nothing:
         return 1.0
 
 
+def test_once_the_states_take_too_much_a_few_steps_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(followed, "EVERY_STEP_BYTES", 0)
+    keeper = StateKeeper(tmp_path, Nothing())
+    kept = []
+    for step in range(70):
+        keeper.begin(step)
+        kept += [step] if keeper.wants(step) else []
+    assert kept == [*range(9), 16, 32, 64]
+    # Behind each is the state that it left.
+    states = sorted(int(path.stem) for path in (tmp_path / followed.STATES).iterdir())
+    assert states == [*range(10), 16, 17, 32, 33, 64, 65]
+
+
 @pytest.mark.parametrize(
     ("reference", "framework", "states", "why", "words"),
     [
@@ -208,19 +222,45 @@ def test_a_model_with_other_tensors_is_refused(runs: Path, tmp_path: Path) -> No
 # float64, where Keras takes constants through float32.
 
 
+def written(
+    folder: Path,
+    framework: str,
+    losses: list[float],
+    rates: list[float],
+    momentum: float = 0.9,
+    precision: str = "float64",
+) -> RunRecord:
+    info = ScriptInfo.parse({"kind": "script", "framework": framework, "precision": precision})
+    rows = [
+        [step, 4 * loss, 4, rate, 1, 1, 1, 1, 0.1]
+        for step, (loss, rate) in enumerate(zip(losses, rates, strict=True))
+    ]
+    folder.mkdir()
+    facts = {"versions": {}, "devices": ["cpu"], "threads": {}}
+    placement = Placement(framework="torch", strategy="single")
+    (folder / "header.json").write_text(json.dumps(header_of(info, placement, facts).to_dict()))
+    np.array(rows, "<f8").tofile(folder / "steps.f64")
+    (folder / "outline.json").write_text(json.dumps({"optimizer": {"settings": {"momentum": momentum}}}))
+    write_summary(folder, len(rows), 1.0, (np.nan, 0.0, 0))
+    return read_record(folder)
+
+
+def test_what_cancels_at_the_end_of_a_schedule_of_keras_is_rounding(tmp_path: Path) -> None:
+    losses, torch = [2.0, 1.0, 0.5], [0.1, 0.05, 1e-6]
+    reference = written(tmp_path / "torch", "torch", losses, torch, precision="float32")
+    for number, (side, last, differs) in enumerate(
+        [("tensorflow", 1.02e-6, False), ("tensorflow", 2e-6, True), ("torch", 1.02e-6, True)]
+    ):
+        other = written(tmp_path / f"{number}", side, losses, [*torch[:2], last], precision="float32")
+        comparison = judge([reference, other]).comparisons[0]
+        assert (comparison.verdict == "divergent") == differs, comparison.reason
+        assert comparison.reason.startswith("learning rate at step 2") == differs
+        assert (diagnose_recorded(reference, other).verdict == "divergent") == differs
+
+
 def test_a_rounded_constant_is_named_and_hides_nothing(tmp_path: Path) -> None:
     def write(name: str, framework: str, momentum: float, losses: list[float], rate: float) -> RunRecord:
-        folder = tmp_path / name
-        info = ScriptInfo.parse({"kind": "script", "framework": framework, "precision": "float64"})
-        rows = [[step, 4 * loss, 4, rate, 1, 1, 1, 1, 0.1] for step, loss in enumerate(losses)]
-        folder.mkdir()
-        facts = {"versions": {}, "devices": ["cpu"], "threads": {}}
-        placement = Placement(framework="torch", strategy="single")
-        (folder / "header.json").write_text(json.dumps(header_of(info, placement, facts).to_dict()))
-        np.array(rows, "<f8").tofile(folder / "steps.f64")
-        (folder / "outline.json").write_text(json.dumps({"optimizer": {"settings": {"momentum": momentum}}}))
-        write_summary(folder, len(rows), 1.0, (np.nan, 0.0, 0))
-        return read_record(folder)
+        return written(tmp_path / name, framework, losses, [rate] * len(losses), momentum)
 
     losses = [2.0, 1.0, 0.5]
     torch = write("torch", "torch", 0.9, losses, 0.1)
@@ -269,4 +309,3 @@ def test_limits_follow_precision_and_sizes(runs: Path) -> None:
     assert proof.smooth == proof.gross == proof.gross_gradient == 1e-12
     low = Rounding(2.0**-7, False, 50, 4096)
     assert low.smooth == low.gross / 8 and low.gross < 0.5  # what agrees is sharp, or it is undecided
-    assert [step for step in range(70) if is_kept(step)] == [*range(9), 16, 32, 64]

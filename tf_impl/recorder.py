@@ -91,7 +91,8 @@ class Recorder(ScriptRecorder):
                 32, 64, ..., or at multiples of `every`. It needs one replica.
             order: this is a repetition with permuted batches, to measure rounding: its number.
             settings: anything else worth knowing, shown where it differs.
-            states: keep weights, slots and gradients at the first 9 steps, then at 16, 32, 64, ..., for others to follow.
+            states: keep weights, slots and gradients for others to follow: at every step until they take 256 MiB, and at
+                the first 9 steps, then at 16, 32, 64, ...
             follow: a record with such states. At these steps this training starts from them, and updates by its
                 gradients, so each step is compared by itself. **This changes the training.**
 

@@ -28,7 +28,7 @@ from parity.common.parity.followed import (
     followed_steps,
     is_followed,
 )
-from parity.common.parity.rounding import Rounding, float32_constants
+from parity.common.parity.rounding import SCHEDULE_ULPS, Rounding, float32_constants
 from parity.common.parity.sample_ids import SplitAudit, audit, first_unequal_step, has_ids
 from parity.common.record import RunRecord
 from parity.common.spec import ScriptInfo
@@ -246,16 +246,19 @@ def compare(
     )
 
 
-def rate_rounding(*records: RunRecord) -> float:
-    """How far equal learning rates may be apart: in scripts, as a framework's variable of them rounds.
+def rate_rounding(*records: RunRecord) -> Curve:
+    """Return (steps,): how far equal learning rates may be apart, relative to the first record's.
 
-    Of Keras that is float32, also where it trains float64.
+    In scripts as a framework's variable of them rounds. Of Keras that is float32, also where it trains float64, and its
+    schedules compute in it: what cancels near the end of a cosine is rounded as the highest rate is.
     """
-    info = records[0].run_info
+    info, rates = records[0].run_info, np.abs(records[0].columns["learning_rate"])
     if not isinstance(info, ScriptInfo):
-        return 0.0
+        return np.zeros(len(rates))
     keras = any(getattr(record.run_info, "framework", "") == "tensorflow" for record in records)
-    return 2 * float(np.finfo(np.float32 if keras else info.master_dtype).eps)
+    ulp = float(np.finfo(np.float32 if keras else info.master_dtype).eps)
+    highest = float(np.nanmax(rates, initial=0.0)) if keras else 0.0
+    return np.maximum(2 * ulp, SCHEDULE_ULPS * ulp * highest / np.maximum(rates, np.finfo(np.float64).tiny))
 
 
 def first_steps_limit(name: str, reference: RunRecord, rounding: Rounding) -> Curve:
@@ -456,11 +459,15 @@ def count_rounding(record: RunRecord) -> float:
     return 1e3 * float(np.finfo(record.run_info.master_dtype).eps) if weighted else 0.0
 
 
-def _exact(name: str, column: str, reference: RunRecord, candidate: RunRecord, allowed: float = 0.0) -> Check:
+def _exact(
+    name: str, column: str, reference: RunRecord, candidate: RunRecord, allowed: Curve | float = 0.0
+) -> Check:
     deviation = column_deviation(column, reference, candidate)
-    worst = int(np.argmax(deviation))
-    passed = bool(deviation[worst] <= allowed)
-    return Check(name, passed, float(deviation[worst]), allowed, f"step {reference.steps[worst]}")
+    limit = np.broadcast_to(allowed, len(deviation))
+    off = ~(deviation <= limit)
+    worst = int(np.argmax(np.where(off, deviation, -1.0) if off.any() else deviation))
+    where = f"step {reference.steps[worst]}"
+    return Check(name, not off.any(), float(deviation[worst]), float(limit[worst]), where)
 
 
 def _worst_step(name: str, reference: RunRecord, deviation: Curve, allowed: Curve) -> Check:

@@ -12,7 +12,12 @@ from numpy.typing import NDArray
 
 from parity.common.base.errors import NotComparableError
 from parity.common.parity.deviation import Curve
-from parity.common.parity.rounding import ELEMENTWISE_GROSS_ULPS, ELEMENTWISE_ULPS, Rounding
+from parity.common.parity.rounding import (
+    ELEMENTWISE_GROSS_ULPS,
+    ELEMENTWISE_ULPS,
+    SCHEDULE_ULPS,
+    Rounding,
+)
 from parity.common.record import RunRecord
 from parity.common.record.followed import Measure, identity_of, measured, read_measures
 from parity.common.spec import ScriptInfo
@@ -278,9 +283,9 @@ def _words(row: Measure) -> str:
 def _unequal_rates(reference: RunRecord, candidate: RunRecord) -> dict[int, float]:
     """By step, candidate over reference where the learning rates are not one number up to float32 rounding."""
     ours, theirs = (record.columns["learning_rate"] for record in (reference, candidate))
-    found = {}
+    found, cancelled = {}, SCHEDULE_ULPS * _FLOAT32 * float(np.nanmax(np.abs(ours), initial=0.0))
     for step, first, second in zip(reference.steps.tolist(), ours, theirs, strict=False):
-        if abs(first - second) > 2 * _FLOAT32 * abs(first) and first:
+        if abs(first - second) > max(2 * _FLOAT32 * abs(first), cancelled) and first:
             found[step] = second / first
     return found
 

@@ -53,6 +53,8 @@ _TF32 = 2.0**-10
 _LAYERS, _TERMS = 64, 4096
 SINGLE_FLIP = 0.05
 ELEMENTWISE_ULPS, ELEMENTWISE_GROSS_ULPS = 512.0, 2048.0
+# Of the highest rate of a schedule that Keras computes in float32, in a few operations.
+SCHEDULE_ULPS = 4.0
 # In the steps after the first, what rounding has made grows: by no more than this a step, from the gross level, which it
 # does not reach at the first.
 GROWTH = 4.0

@@ -1,6 +1,6 @@
 """Followed runs: a script that starts each recorded step from another script's state, so that no error is carried.
 
-The reference keeps, of the steps that `is_kept` names, `states/STEP.safetensors` (weights, buffers and optimizer slots before
+The reference keeps, of the steps that `StateKeeper` names, `states/STEP.safetensors` (weights, buffers and optimizer slots before
 the step; that of the next step is the state after it) and `gradients/STEP.safetensors`. All have the framework's own names.
 
 The candidate starts these steps from the reference's state. Once its gradients were measured they are replaced by the reference's, so
@@ -24,6 +24,7 @@ from parity.common.base.errors import RecordError
 from parity.common.record.files import append, read_lines
 from parity.common.record.header import read_header
 from parity.common.record.live import Live, Slots
+from parity.common.record.reader import read_record
 from parity.common.record.script_taps import is_tapped
 from parity.common.spec import ScriptInfo
 from parity.common.spec.external import mapping as maps
@@ -33,9 +34,9 @@ STATES, GRADIENTS, MEASURES = "states", "gradients", "followed.jsonl"
 Stage = str  # 'gradients', 'update', 'buffers', 'slots/NAME'
 
 
-def is_kept(step: int) -> bool:
-    """Whether a reference keeps its state at a step: 0 to 8, 16, 32, 64, ..."""
-    return is_tapped(step, None)
+# States are kept at every step while they take less: what begins with a later epoch (a mode that was not set back, gradients
+# of an evaluation, a state that was not reset) is seen by no step but that.
+EVERY_STEP_BYTES = 2**28
 
 
 @dataclass(frozen=True)
@@ -61,19 +62,23 @@ class Measure:
 
 
 class StateKeeper:
-    """Writes the states of a reference."""
+    """Writes the states of a reference: at every step until they take `EVERY_STEP_BYTES`, and at steps 0 to 8, 16, 32, 64, ..."""
 
     def __init__(self, folder: Path, live: Live) -> None:
         """`folder`: of the record, which need not be there yet."""
         self._folder, self._live, self._saw = folder, live, -1
+        self._bytes = 0
+        self._kept: set[int] = set()
 
     def wants(self, step: int) -> bool:
         """Whether this step's gradients are wanted, and were not seen yet."""
-        return is_kept(step) and step > self._saw
+        return step in self._kept and step > self._saw
 
     def begin(self, step: int) -> None:
         """A step begins, or the one before the first that is not taken."""
-        if is_kept(step) or (step and is_kept(step - 1)):
+        if is_tapped(step, None) or self._bytes < EVERY_STEP_BYTES:
+            self._kept.add(step)
+        if self._kept & {step, step - 1}:
             slots = {f"slots/{s}/{n}": a for s, of in self._live.slots_now().items() for n, a in of.items()}
             tensors = {f"tensors/{name}": array for name, array in self._live.tensors_now().items()}
             self._save(STATES, step, tensors | slots)
@@ -97,6 +102,7 @@ class StateKeeper:
         path = _path(self._folder, kind, step)
         path.parent.mkdir(exist_ok=True)
         save_state(path, state)
+        self._bytes += sum(array.nbytes for array in state.values())
 
 
 class Follower:
@@ -139,6 +145,7 @@ class Follower:
         self.steps = sorted(step for step in map(int, _numbers(reference / GRADIENTS)) if self._whole(step))
         if not self.steps:
             raise RecordError(f"follow: {reference} has the whole state of no step")
+        self._rates = read_record(reference).columns["learning_rate"]
         self._eps = 0.0
         self._placed: dict[str, float] = {}
         self._before: State = {}
@@ -175,10 +182,11 @@ class Follower:
             own = self._live.slots_now()
             kept = self._slots(step)
             self._placed = {slot: self._factor(slot) for slot in {*own, *kept, *self._slots(step + 1)}}
+            factors = {slot: factor * self._before_rate(slot, step) for slot, factor in self._placed.items()}
             both = {
-                slot: {n: np.multiply(a, self._placed[slot]) for n, a in kept[slot].items() if n in own[slot]}
+                slot: {n: np.multiply(a, factors[slot]) for n, a in kept[slot].items() if n in own[slot]}
                 for slot in kept.keys() & own.keys()
-                if math.isfinite(self._placed[slot])
+                if math.isfinite(factors[slot])
             }
             self._live.put_slots(both)
 
@@ -222,6 +230,15 @@ class Follower:
 
     def _factor(self, slot: str) -> float:
         return self._live.slot_factor(slot) if self._other else 1.0
+
+    def _before_rate(self, slot: str, step: int) -> float:
+        """By which the factor of a slot was larger at the step before, as a velocity was made by the rate of then."""
+        if slot != "momentum_velocity" or not self._other or not 0 < step < len(self._rates):
+            return 1.0
+        before, now = float(self._rates[step - 1]), float(self._rates[step])
+        if not (math.isfinite(before) and math.isfinite(now) and before and now):
+            return 1.0
+        return now / before if self._to_torch else before / now
 
     def _whole(self, step: int) -> bool:
         return all(_path(self.reference, STATES, at).is_file() for at in (step, step + 1))

@@ -12,31 +12,41 @@ from parity_tests.helpers import ROOT
 SAMPLES, BATCH, STEPS = 64, 16, 18
 PIXELS, CLASSES, WORDS, TOKENS = 8, 5, 11, 6
 CLIPPED = 0.5
+# Between steps that are kept of every training: an epoch begins, whose first step shows what an evaluation left behind.
+LATER = 12
 
-# Reference -> planted mistake -> (stage that differs first, its step). "": a faithful counterpart.
-FAULTS: dict[str, dict[str, tuple[str, int] | None]] = {
+# Stages that differ, each with its first step.
+Due = list[tuple[str, int]]
+# Reference -> planted mistake -> what is due. "": a faithful counterpart.
+FAULTS: dict[str, dict[str, Due]] = {
     "torch": {
-        "": None,
-        "learning rate": ("learning rate", 0),
-        "momentum": ("update", 1),
-        "loss scale": ("loss", 0),
-        "not zeroed": ("gradients", 1),
-        "weight decay": ("update", 0),
+        "": [],
+        "learning rate": [("learning rate", 0)],
+        "momentum": [("update", 1)],
+        "loss scale": [("loss", 0)],
+        "not zeroed": [("gradients", 1)],
+        "weight decay": [("update", 0)],
+        "gradients of an evaluation": [("gradients", LATER)],
     },
-    "norm": {"": None, "momentum": ("update", 1), "not zeroed": ("gradients", 1)},
+    "norm": {
+        "": [],
+        "momentum": [("update", 1)],
+        "not zeroed": [("gradients", 1)],
+        "still in inference": [("loss", LATER), ("gradients", LATER), ("buffers", LATER)],
+    },
     "gpt": {
-        "": None,
-        "beta": ("update", 0),
-        "weight decay": ("update", 0),
-        "loss scale": ("loss", 0),
-        "not clipped": ("update", 0),
+        "": [],
+        "beta": [("update", 0)],
+        "weight decay": [("update", 0)],
+        "loss scale": [("loss", 0)],
+        "not clipped": [("update", 0)],
     },
 }
-CROSS: dict[str, tuple[str, int] | None] = {
-    "": None,
-    "learning rate": ("learning rate", 0),
-    "momentum": ("update", 1),
-    "weight decay": ("update", 0),
+CROSS: dict[str, Due] = {
+    "": [],
+    "learning rate": [("learning rate", 0)],
+    "momentum": [("update", 1)],
+    "weight decay": [("update", 0)],
 }
 
 MAPPING = """\

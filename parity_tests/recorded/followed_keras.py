@@ -15,6 +15,7 @@ from parity_tests.recorded.followed import (
     BATCH,
     CLASSES,
     CROSS,
+    LATER,
     MAPPING,
     PIXELS,
     batches,
@@ -36,6 +37,8 @@ def parts(fault: str) -> tuple[keras.Model, keras.optimizers.Optimizer, keras.lo
     )
     model.set_weights(weights())
     rate, momentum = 0.1 if fault == "learning rate" else 0.05, 0.8 if fault == "momentum" else 0.9
+    if fault == "rate drops":
+        rate = keras.optimizers.schedules.PiecewiseConstantDecay([LATER - 1], [0.05, 0.005])
     decay = 0.01 if fault == "weight decay" else None
     optimizer = keras.optimizers.SGD(rate, momentum=momentum, weight_decay=decay)
     return model, optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True)
@@ -79,6 +82,7 @@ def main(folder: Path) -> None:
     for fault in CROSS:
         fit(folder / f"keras_{fault}", fault, True, follow=folder / "keras")
         fit(folder / f"torch_keras_{fault}", fault, True, follow=folder / "torch", mapping=mapping)
+    fit(folder / "keras_rate drops", "rate drops", True, follow=folder / "torch_drops", mapping=mapping)
     loop(folder / "keras_loop", follow=folder / "keras")
     loop(folder / "keras_loop_scaled", "loss scale", follow=folder / "keras")
 

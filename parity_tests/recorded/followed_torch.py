@@ -21,6 +21,7 @@ from parity_tests.recorded.followed import (
     CLIPPED,
     CROSS,
     FAULTS,
+    LATER,
     PIXELS,
     STEPS,
     TOKENS,
@@ -73,8 +74,11 @@ def train(out: Path, model: nn.Module, optimizer: Any, fault: str, shuffled: boo
     images, classes, texts = map(torch.from_numpy, data())
     gpt = isinstance(model, Gpt)
     with Recorder(out, model, optimizer, **options) as recorder:
-        for ids in batches(shuffled):
-            if fault != "not zeroed":
+        for step, ids in enumerate(batches(shuffled)):
+            model.train(fault != "still in inference" or step < LATER)
+            if fault == "rate drops" and step == LATER:
+                optimizer.param_groups[0]["lr"] /= 10
+            if fault != "not zeroed" and (fault, step) != ("gradients of an evaluation", LATER):
                 optimizer.zero_grad()
             if gpt:
                 loss = functional.cross_entropy(
@@ -144,6 +148,7 @@ def main(folder: Path, part: str) -> None:
     convnet(folder / "torch", states=True)
     convnet(folder / "norm", norm=True, states=True)
     gpt(folder / "gpt", states=True)
+    convnet(folder / "torch_drops", "rate drops", states=True)
     convnet(folder / "torch_again")
     for fault in FAULTS["torch"]:
         convnet(folder / f"torch_{fault}", fault, True, follow=folder / "torch")

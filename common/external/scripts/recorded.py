@@ -88,6 +88,12 @@ _WHY["gradients"] = (
 _WHY["gradient norm"], _WHY["parameter norm"] = _WHY["first gradients"], _WHY["update norm"]
 # Stages that may agree for some steps, and what then fits.
 _CARRIED = ("layers", "loss", "gradient norm", "update norm", "parameter norm")
+_FROM_THERE = ("layers", "loss", "gradients", "buffers")
+_WHY_FROM_THERE = (
+    "of equal weights and samples it agrees at the followed steps before, up to step {before}: another since then is the mode"
+    " (train, eval), a gradient that was not zeroed, what the script carries from batch to batch (a recurrent state, what"
+    " remains of an accumulation), how a batch is prepared, or a random draw"
+)
 _WHY_LATER = (
     "everything agrees up to step {before}, so what makes them diverge is carried from step to step: the optimizer's memory"
     " (momentum, moments, decay), a schedule, moving averages, or another random draw (dropout)"
@@ -281,7 +287,7 @@ class RecordSource(core.ObservationSource):
         rows = self._sides[0][1]
         if name == "learning_rate":
             within = np.full(len(self._steps), 2 * self._epsilon)
-            return within, np.full(len(self._steps), rate_rounding(*self._records))
+            return within, rate_rounding(*self._records)[rows]
         if self._budget is not None:
             return (self._budget.curves[name][rows],) * 2
         within = np.full(len(self._steps), FLOAT64[name] if self._proof else 0.0)
@@ -458,7 +464,12 @@ class RecordSource(core.ObservationSource):
         """What fits the stage that diverges first."""
         if first.name in ("first gradients", "gradient norm"):
             yield from self._clipped()
-        if first.name in _CARRIED and first.step not in (-1, 0):
+        if self._followed and first.name in _FROM_THERE and first.step:
+            before = [step for step in followed_steps(self._records[1]) if step < first.step]
+            if before:
+                yield _WHY_FROM_THERE.format(before=before[-1])
+                return
+        elif first.name in _CARRIED and first.step not in (-1, 0):
             yield _WHY_LATER.format(before=(first.step or 0) - 1)
             return
         text = _WHY[first.name]
