@@ -108,6 +108,8 @@ WRONG = [
         ],
     ),
     ("attention", "Attention", "inverted", [("forward/head", "operation:order", "-1e+09, score) where")]),
+    # What is cleared at padding decides nothing, as Keras makes nothing of it.
+    ("attention", "Attention", "cleared, after", [("forward/head", "operation:other", "-1e+09)")]),
     ("attention", "Attention", "axis", [("forward/head", "setting:axis", "is 1 in Keras and 0 in torch")]),
     ("images", "Images", "corners", [("forward/merged", "operation:other", "align_corners=True")]),
     (

@@ -36,9 +36,14 @@ class Attention(nn.Module):
         y = self.embedded(x)
         y = self.norm(y.detach() if "stopped" in self.wrong else y)
         hidden = valid if "inverted" in self.wrong else ~valid
+        # Right as long as nothing is made of padding.
+        y = y * valid.unsqueeze(-1) if "cleared" in self.wrong else y
         scores = self.score(y).squeeze(-1)
-        scores = scores.masked_fill(hidden, -1e9)
-        weights = scores.softmax(0 if "axis" in self.wrong else -1)
+        if "after" in self.wrong:
+            weights = scores.softmax(-1) * valid
+        else:
+            scores = scores.masked_fill(hidden, -1e9)
+            weights = scores.softmax(0 if "axis" in self.wrong else -1)
         pooled = y.mean(1) if "mean" in self.wrong else torch.einsum("btc,bt->bc", y, weights)
         return self.head(pooled)
 

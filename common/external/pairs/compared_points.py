@@ -11,19 +11,23 @@ from parity.common.diagnosis.result import TensorComparison
 from parity.common.external.pairs.bench import Bench, PairTrace, compared, place_of
 from parity.common.external.pairs.computations import Computation
 from parity.common.external.pairs.points import Point, Segment, repaired_calls, segments_of
+from parity.common.external.process.layouts import aligned
 from parity.common.external.process.pass_result import Arrays, PassResult
+from parity.common.parity.deviation import tensor_deviation
 
 
 class ComparedPoints:
     """The points of a bench, as far as they can be compared.
 
     segments: what computes each of them. skipped: those not compared, since the models partition the work differently there.
+    unused: those that deviate in elements alone of which Keras makes nothing, as at padding that a mask leaves out.
     """
 
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
         self.segments = segments_of(bench.outlines, bench.points)
         self.skipped: list[str] = []
+        self.unused: list[str] = []
 
     def segment_of(self, number: int) -> Segment:
         """What computes the n-th tensor of a trace; the outputs, which come last, have one together."""
@@ -47,6 +51,39 @@ class ComparedPoints:
         """Compare some points no more."""
         self.skipped += names
         self._keep([point for point in self._bench.points if point.name not in names])
+
+    def is_unused(self, trace: PairTrace, number: int, training: bool) -> bool:
+        """Whether Keras makes the same outputs of what torch has at a point, and others where the agreeing elements are changed.
+
+        Such a point is compared no more: what torch makes of these elements is looked for where it makes it.
+        """
+        bench = self._bench
+        if number >= len(bench.points) or bench.trains_by_step:
+            return False
+        here, own, changed = bench.points[number], {}, {}
+        # All calls of its layer: each takes several passes.
+        for point in (each for each in bench.points if each.keras_layer == here.keras_layer):
+            due, value = trace.expected[point.name], trace.injected.activations.get(point.torch)
+            alignment = None if value is None else aligned(due, value, bench.layouts.values())
+            if point.linear or alignment is None or due.dtype.kind != "f":
+                continue
+            agrees = np.isclose(alignment.array, due, rtol=limits.LIVE_FLOAT64, atol=0)
+            if agrees.any() and not agrees.all():
+                own[point.keras], changed[point.keras] = (
+                    alignment.array,
+                    np.where(agrees, 1.5 * due + 0.25, due),
+                )
+
+        def moved(values: Arrays) -> bool:
+            passed = bench.keras.forward(bench.inputs[0], training=training, taps=False, inject=values)
+            pairs = zip(trace.reference.outputs.values(), passed.outputs.values(), strict=True)
+            return any(tensor_deviation(first, second) > limits.LIVE_FLOAT64 for first, second in pairs)
+
+        if here.keras not in own or moved(own) or not moved(changed):
+            return False
+        self.unused += [point.name for point in bench.points if point.keras in own]
+        self._keep([point for point in bench.points if point.keras not in own])
+        return True
 
     def partitioned_differently(self, trace: PairTrace, number: int, training: bool) -> list[str]:
         """The points from one that deviates on, where what is behind them agrees if torch goes on with its own values.

@@ -187,6 +187,11 @@ class PairSource(core.ObservationSource):
                 f"not compared by themselves, since the two models partition the work differently there: {', '.join(self.search.compared.skipped)};"
                 " what is behind them agrees"
             )
+        if self.search.compared.unused:
+            self.notes.append(
+                f"of {', '.join(dict.fromkeys(self.search.compared.unused))}, by experiment: where it deviates Keras makes nothing of it,"
+                " as of padding that a mask leaves out"
+            )
         self._note_the_rest()
         if self.bench.searched > limits.LONGEST_IN_ALL:
             self.notes.append(

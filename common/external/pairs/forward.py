@@ -46,6 +46,9 @@ class ForwardSearch:
                 self.search.compared.skip(apart)
                 trace = self.search.bench.trace(stage == "forward")
                 continue
+            if self.search.compared.is_unused(trace, number, stage == "forward"):
+                trace = self.search.bench.trace(stage == "forward")
+                continue
             if self._blocked(trace, number, known):
                 break
             tensor = of_stage(trace.tensors[number], stage)
