@@ -37,8 +37,10 @@ def check_comparable(reference: RunRecord, candidate: RunRecord) -> None:
             f"{reference.folder} and {candidate.folder} are runs of different specs: {first}"
         )
     if not np.array_equal(reference.steps, candidate.steps):
+        script = reference.train_spec is None
         raise NotComparableError(
             f"unequal step sets: {reference.folder} has {_span(reference)}, {candidate.folder} has {_span(candidate)}"
+            + ("; parity diagnose compares the steps that both have" if script else "")
         )
     if reference.run_info.per_replica_statistics:
         _check_statistics(reference, candidate)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,8 @@ STATES, GRADIENTS, MEASURES = "states", "gradients", "followed.jsonl"
 Stage = str  # 'gradients', 'update', 'buffers', 'slots/NAME'
 
 
+# As many names are told of a model that another tensor is looked for in.
+_LISTED = 8
 # States are kept at every step while they take less: what begins with a later epoch (a mode that was not set back, gradients
 # of an evaluation, a state that was not reset) is seen by no step but that.
 EVERY_STEP_BYTES = 2**28
@@ -172,7 +174,11 @@ class Follower:
             wrong = [n for n, a in self._before.items() if n not in own or own[n].shape != a.shape]
             if wrong:
                 there = "in another shape" if wrong[0] in own else "not"
-                raise RecordError(f"follow: {self.reference} has {wrong[0]!r}, and this model has it {there}")
+                known = f"; its tensors are {', '.join(list(own)[:_LISTED])}" + ", ..." * (len(own) > _LISTED)
+                named = " by mapping=" if self._mapping is not None else ""
+                raise RecordError(
+                    f"follow: {self.reference} has {wrong[0]!r}{named}, and this model has it {there}{known}"
+                )
             self._eps = max(float(np.finfo(str(own[name].dtype)).eps) for name in self._before)
             self._live.put(self._before)
 
@@ -290,6 +296,17 @@ def identity_of(folder: Path) -> str:
     return hashlib.sha256(
         b"".join((folder / name).read_bytes() for name in ("header.json", "summary.json"))
     ).hexdigest()[:16]
+
+
+def spans(steps: Sequence[int]) -> str:
+    """Ascending numbers in words: '0 to 8, 16'."""
+    found: list[list[int]] = []
+    for step in steps:
+        if found and step == found[-1][-1] + 1:
+            found[-1] = [found[-1][0], step]
+        else:
+            found.append([step])
+    return ", ".join(" to ".join(map(str, span)) for span in found)
 
 
 def read_measures(folder: Path) -> list[Measure]:

@@ -18,7 +18,7 @@ import numpy as np
 from parity.common.base.errors import RecordError
 from parity.common.base.plain import print_error
 from parity.common.record.files import write_json
-from parity.common.record.followed import Follower, StateKeeper
+from parity.common.record.followed import Follower, StateKeeper, spans
 from parity.common.record.header import STEP_FIELDS, claim_folder, header_of, write_summary
 from parity.common.record.samples import Ids, SampleWriter
 from parity.common.record.script_taps import Fingerprint, TapWriter, is_tapped
@@ -147,9 +147,8 @@ class ScriptRecorder:
             write_json(self._folder / "header.json", header_of(script_info, placement, facts).to_dict())
             self._steps = open(self._folder / "steps.f64", "xb", buffering=0)
         if isinstance(states, Follower):
-            words = ", ".join(map(str, states.steps))
             print_error(
-                f"parity: {out} follows {states.reference}: at steps {words} it starts from that script's weights and"
+                f"parity: {out} follows {states.reference}: at steps {spans(states.steps)} it starts from that script's weights and"
                 " updates by its gradients, which changes this training"
             )
         self._began = self._last = time.perf_counter()
