@@ -756,3 +756,14 @@ def test_what_is_not_found_in_time_is_listed_with_its_lines(
     (finding,) = ports.diagnosed("sequence", "Sequence", "spread").findings
     assert finding.explanation is None
     assert finding.code and all(re.match(r"structure_torch.py:\d+$", each) for each in finding.code)
+
+
+@pytest.mark.slow
+def test_once_the_time_for_all_places_is_over_one_finding_stands_for_what_is_behind(
+    ports: Ports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "LONGEST_IN_ALL", -1.0)
+    found = ports.diagnosed("images", "Images", "corners, crop")
+    (finding,) = found.findings
+    assert (finding.name, finding.explanation) == ("forward/merged", None)
+    assert any(note.startswith("the search for causes ended after") for note in found.notes)

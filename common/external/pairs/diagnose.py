@@ -193,10 +193,10 @@ class PairSource(core.ObservationSource):
                 " as of padding that a mask leaves out"
             )
         self._note_the_rest()
-        if self.bench.searched > limits.LONGEST_IN_ALL:
+        if self.search.is_over:
             self.notes.append(
-                f"the search for causes ended after {limits.LONGEST_IN_ALL:.0f} s: of what has none here, not all was tried; fix the"
-                " first defect and repeat the command"
+                f"the search for causes ended after {limits.LONGEST_IN_ALL:.0f} s: of what has none here, not all was tried, and more may"
+                " differ behind it; fix the first defect and repeat the command"
             )
         open_ = [pair.label for pair in self.bench.mapping.tensors if pair.is_ambiguous]
         premise = ""

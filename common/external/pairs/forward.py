@@ -41,6 +41,10 @@ class ForwardSearch:
             number = next(off, None)
             if number is None:
                 break
+            if self.search.findings and self.search.is_over:
+                # What is behind may come of it.
+                self.search.bar(number, self.search.findings[-1].name)
+                break
             apart = self.search.compared.partitioned_differently(trace, number, stage == "forward")
             if apart:
                 self.search.compared.skip(apart)

@@ -46,6 +46,11 @@ class Search:
         self.replaced: list[Segment] = []
 
     @property
+    def is_over(self) -> bool:
+        """Whether operations have been replaced for as long as they are: what is found from then on would have no cause."""
+        return self.bench.searched > limits.LONGEST_IN_ALL
+
+    @property
     def wrong_loss(self) -> int | None:
         """The number of the first finding that says that the losses differ; None where they do not."""
         found = (n for n, f in enumerate(self.findings) if f.stage == "loss" and f.name != "penalty")
