@@ -39,19 +39,21 @@ def gradient_causes(
         tensor: what deviates.
         loss: of the user's own, whose calls are tried, too. control: what must vanish besides.
     """
-    measured = [tensor] if control is None else [tensor, control]
+    measured, bench = [tensor] if control is None else [tensor, control], tensor.bench
     paths = [
         GradientPath(number, way, call["name"], f"{call['name']}{_at(call['line'])} {text}")
-        for number, call in enumerate(tensor.bench.torch.gradient_paths(tensor.bench.inputs[1], loss))
+        for number, call in enumerate(bench.torch.gradient_paths(bench.inputs[1], loss))
         for way, text in call["ways"].items()
     ]
-    ends = time.monotonic() + limits.LONGEST_IN_ALL
     single, alike = [[each] for each in paths], list(_alike(paths))
     # In a loop each call is made many times, and all alike are what stands in the code.
     for tried in (*single, *alike) if len(paths) <= _FEW else (*alike, *single):
-        if time.monotonic() > ends:
+        # Operations may have taken all their time; gradients have half as much besides.
+        if bench.searched > 1.5 * limits.LONGEST_IN_ALL:
             break
+        began = time.monotonic()
         deviation = max(each.deviation_with(tried) for each in measured)
+        bench.searched += time.monotonic() - began
         if deviation > limits.LIVE_FLOAT64:
             continue
         first, more = tried[0], len(tried) - 1
