@@ -248,14 +248,21 @@ def written(
 def test_what_cancels_at_the_end_of_a_schedule_of_keras_is_rounding(tmp_path: Path) -> None:
     losses, torch = [2.0, 1.0, 0.5], [0.1, 0.05, 1e-6]
     reference = written(tmp_path / "torch", "torch", losses, torch, precision="float32")
-    for number, (side, last, differs) in enumerate(
-        [("tensorflow", 1.02e-6, False), ("tensorflow", 2e-6, True), ("torch", 1.02e-6, True)]
+    zero = written(tmp_path / "zero", "torch", losses, [0.1, 0.05, 0.0], precision="float32")
+    for number, (first, side, last, differs) in enumerate(
+        [
+            (reference, "tensorflow", 1.02e-6, False),
+            (reference, "tensorflow", 2e-6, True),
+            (reference, "torch", 1.02e-6, True),
+            (zero, "tensorflow", 1e-8, False),
+            (zero, "tensorflow", 1e-3, True),
+        ]
     ):
         other = written(tmp_path / f"{number}", side, losses, [*torch[:2], last], precision="float32")
-        comparison = judge([reference, other]).comparisons[0]
+        comparison = judge([first, other]).comparisons[0]
         assert (comparison.verdict == "divergent") == differs, comparison.reason
         assert comparison.reason.startswith("learning rate at step 2") == differs
-        assert (diagnose_recorded(reference, other).verdict == "divergent") == differs
+        assert (diagnose_recorded(first, other).verdict == "divergent") == differs
 
 
 def test_a_rounded_constant_is_named_and_hides_nothing(tmp_path: Path) -> None:

@@ -180,9 +180,9 @@ def compare(
         checks.append(_ids(reference, candidate, audits or (audit(reference), audit(candidate))))
     checks.append(_exact("counts", "count", reference, candidate, count_rounding(reference)))
     if RATE not in skip:
-        checks.append(
-            _exact(RATE, "learning_rate", reference, candidate, rate_rounding(reference, candidate))
-        )
+        pair = (reference, candidate)
+        equal = rate_rounding(pair, [record.columns["learning_rate"] for record in pair])
+        checks.append(_exact(RATE, "learning_rate", *pair, equal))
     if reference.train_spec is not None and reference.train_spec.loss_scale is not None:
         checks.append(_exact("loss scale", "loss_scale", reference, candidate))
     if is_followed(candidate):
@@ -246,19 +246,24 @@ def compare(
     )
 
 
-def rate_rounding(*records: RunRecord) -> Curve:
-    """Return (steps,): how far equal learning rates may be apart, relative to the first record's.
+def rate_rounding(records: Sequence[RunRecord], columns: Sequence[Curve]) -> Curve:
+    """Return (steps,): how far equal learning rates may be apart, relative to the larger one.
 
     In scripts as a framework's variable of them rounds. Of Keras that is float32, also where it trains float64, and its
     schedules compute in it: what cancels near the end of a cosine is rounded as the highest rate is.
+
+    Args:
+        columns: the rates of both records, (steps,) each.
     """
-    info, rates = records[0].run_info, np.abs(records[0].columns["learning_rate"])
+    info = records[0].run_info
     if not isinstance(info, ScriptInfo):
-        return np.zeros(len(rates))
+        return np.zeros(len(columns[0]))
+    larger = np.maximum(np.max(np.abs(columns), axis=0), np.finfo(np.float64).tiny)
     keras = any(getattr(record.run_info, "framework", "") == "tensorflow" for record in records)
     ulp = float(np.finfo(np.float32 if keras else info.master_dtype).eps)
-    highest = float(np.nanmax(rates, initial=0.0)) if keras else 0.0
-    return np.maximum(2 * ulp, SCHEDULE_ULPS * ulp * highest / np.maximum(rates, np.finfo(np.float64).tiny))
+    highest = min(float(np.nanmax(np.abs(rates), initial=0.0)) for rates in columns) if keras else 0.0
+    allowed: Curve = np.maximum(2 * ulp, SCHEDULE_ULPS * ulp * highest / larger)
+    return allowed
 
 
 def first_steps_limit(name: str, reference: RunRecord, rounding: Rounding) -> Curve:

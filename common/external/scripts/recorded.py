@@ -287,7 +287,7 @@ class RecordSource(core.ObservationSource):
         rows = self._sides[0][1]
         if name == "learning_rate":
             within = np.full(len(self._steps), 2 * self._epsilon)
-            return within, rate_rounding(*self._records)[rows]
+            return within, rate_rounding(self._records, self._columns(name))
         if self._budget is not None:
             return (self._budget.curves[name][rows],) * 2
         within = np.full(len(self._steps), FLOAT64[name] if self._proof else 0.0)
