@@ -191,8 +191,8 @@ def floor_of(spec: TrainSpec, configs: Sequence[RunConfig], folder: Path) -> Sta
     jobs = _jobs(spec, members, folder / "floor")
     if spec.precision == "float32":
         exact = spec.model_copy(update={"precision": "float64"})
-        first = [config.having(stop_at_step=1, digests=False) for config in configs]
-        jobs += _jobs(exact, first, folder / "floor", len(jobs))
+        steps = (config.having(stop_at_step=1, digests=False) for config in configs)
+        jobs += _jobs(exact, steps, folder / "floor", first=len(jobs))
     return "measuring the noise floor", jobs
 
 

@@ -188,7 +188,7 @@ class Follower:
             own = self._live.slots_now()
             kept = self._slots(step)
             self._placed = {slot: self._factor(slot) for slot in {*own, *kept, *self._slots(step + 1)}}
-            factors = {slot: factor * self._before_rate(slot, step) for slot, factor in self._placed.items()}
+            factors = {slot: factor * self._earlier(slot, step) for slot, factor in self._placed.items()}
             both = {
                 slot: {n: np.multiply(a, factors[slot]) for n, a in kept[slot].items() if n in own[slot]}
                 for slot in kept.keys() & own.keys()
@@ -237,8 +237,8 @@ class Follower:
     def _factor(self, slot: str) -> float:
         return self._live.slot_factor(slot) if self._other else 1.0
 
-    def _before_rate(self, slot: str, step: int) -> float:
-        """By which the factor of a slot was larger at the step before, as a velocity was made by the rate of then."""
+    def _earlier(self, slot: str, step: int) -> float:
+        """How many times larger the factor of a slot was at the step before: a velocity was made by the rate of then."""
         if slot != "momentum_velocity" or not self._other or not 0 < step < len(self._rates):
             return 1.0
         before, now = float(self._rates[step - 1]), float(self._rates[step])

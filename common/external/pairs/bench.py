@@ -100,7 +100,7 @@ class Bench(LoadedPair):
     frozen: Keras's tensors that one side alone trains, with the side
     that does not ('keras', 'torch'); those whose gradient is zero for any samples are left out. layouts: how torch's tensors
     lie, by tap, as `aligned` says, where that has been seen. rates: of each step, where the optimizers follow schedules.
-    searched: seconds for which operations have been replaced until now.
+    searched: seconds for which causes have been tried on torch, in operations and in gradients.
     """
 
     mapping: Mapping

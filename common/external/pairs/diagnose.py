@@ -189,8 +189,8 @@ class PairSource(core.ObservationSource):
             )
         if self.search.compared.unused:
             self.notes.append(
-                f"of {', '.join(dict.fromkeys(self.search.compared.unused))}, by experiment: where it deviates Keras makes nothing of it,"
-                " as of padding that a mask leaves out"
+                f"deviate where Keras makes nothing of them, as of padding that a mask leaves out: {', '.join(dict.fromkeys(self.search.compared.unused))};"
+                " by experiment: given torch's numbers there, its outputs are the same"
             )
         self._note_the_rest()
         if self.search.is_over:

@@ -47,7 +47,7 @@ class Search:
 
     @property
     def is_over(self) -> bool:
-        """Whether operations have been replaced for as long as they are: what is found from then on would have no cause."""
+        """Whether the time for trying causes is over: what is found from then on would have none."""
         return self.bench.searched > limits.LONGEST_IN_ALL
 
     @property

@@ -90,8 +90,8 @@ _WHY["gradient norm"], _WHY["parameter norm"] = _WHY["first gradients"], _WHY["u
 _CARRIED = ("layers", "loss", "gradient norm", "update norm", "parameter norm")
 _FROM_THERE = ("layers", "loss", "gradients", "buffers")
 _WHY_FROM_THERE = (
-    "of equal weights and samples it agrees at the followed steps before, up to step {before}: another since then is the mode"
-    " (train, eval), a gradient that was not zeroed, what the script carries from batch to batch (a recurrent state, what"
+    "of equal weights and samples it agrees at the followed steps before, up to step {before}, so what differs begins after it: the"
+    " mode (train, eval), a gradient that was not zeroed, what the script carries from batch to batch (a recurrent state, what"
     " remains of an accumulation), how a batch is prepared, or a random draw"
 )
 _WHY_LATER = (
