@@ -77,6 +77,22 @@ def test_each_step_is_judged_by_itself(runs: Path, first: str, second: str, due:
     assert {"gradients", "update"} < {each.stage for each in measures}
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "due"),
+    [
+        ("keras_large", "keras_large_", []),
+        ("torch_large", "torch_large_gradients of an evaluation", [("gradients", LATER)]),
+    ],
+)
+def test_of_a_large_model_a_step_behind_an_evaluation_is_judged(
+    runs: Path, first: str, second: str, due: Due
+) -> None:
+    _, diagnosis = told(runs, first, second)
+    assert [(finding.stage, finding.step) for finding in diagnosis.findings] == due
+    # No step but this, though torch's model is called without gradients within each.
+    assert {each.step for each in read_measures(runs / second)} == {*range(9), LATER, 16}
+
+
 def test_a_faithful_counterpart_is_not_the_same_bits(runs: Path) -> None:
     for name in ("torch_", "gpt_", "keras_torch_", "torch_keras_"):
         gradients = [each for each in read_measures(runs / name) if each.stage == "gradients"]

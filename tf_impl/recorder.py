@@ -92,7 +92,7 @@ class Recorder(ScriptRecorder):
             order: this is a repetition with permuted batches, to measure rounding: its number.
             settings: anything else worth knowing, shown where it differs.
             states: keep weights, slots and gradients for others to follow: at every step until they take 256 MiB, and at
-                the first 9 steps, then at 16, 32, 64, ...
+                the first 9 steps, then at 16, 32, 64, ... (see docs/how_to/recorders.md).
             follow: a record with such states. At these steps this training starts from them, and updates by its
                 gradients, so each step is compared by itself. **This changes the training.**
 
@@ -318,6 +318,13 @@ class Recorder(ScriptRecorder):
             for name, array in (given or {}).items():
                 if name in self._names:
                     self._given[self._names.index(name)].assign(array)
+
+    def _evaluates(self) -> None:
+        super()._evaluates()
+        if self._states is not None and self._states.wants(self.count) and not self._keeps_now:
+            self._keeps_now = self._measures_now = True
+            self._keeping.assign(True)
+            self._measuring.assign(True)
 
     def _gradients_now(self) -> State:
         """Those of the step at hand, by native name."""

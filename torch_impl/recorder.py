@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from parity.common.base.errors import RecordError
-from parity.common.record.followed import Follower, open_states
+from parity.common.record.followed import Follower, StateKeeper, open_states
 from parity.common.record.samples import Ids
 from parity.common.record.script import (
     NAN,
@@ -93,7 +93,7 @@ class Recorder(ScriptRecorder):
             order: this is a repetition with permuted batches, to measure rounding: its number.
             settings: anything else worth knowing, shown where it differs.
             states: keep weights, slots and gradients for others to follow: at every step until they take 256 MiB, and at
-                the first 9 steps, then at 16, 32, 64, ...
+                the first 9 steps, then at 16, 32, 64, ... (see docs/how_to/recorders.md).
             follow: a record with such states. At these steps this training starts from them, and updates by its
                 gradients, so each step is compared by itself. **This changes the training.**
 
@@ -166,6 +166,10 @@ class Recorder(ScriptRecorder):
                 self._optimizer.register_step_pre_hook(self._see_before),
                 self._optimizer.register_step_post_hook(lambda *_: self._see_parameters()),
             ]
+        self._trained_at = -1
+        if isinstance(kept, StateKeeper):
+            # Around torch.compile, which would compile the hook.
+            self._hooks.append(model.register_forward_pre_hook(lambda module, _: self._see_pass(module)))
         self._begin_step()
 
     def before_update(self) -> None:
@@ -278,6 +282,13 @@ class Recorder(ScriptRecorder):
             # One that was not used stays so where its gradient is zero, as Keras gives it.
             if parameter is not None and (parameter.grad is not None or np.any(array)):
                 parameter.grad = torch.from_numpy(np.array(array)).to(parameter)
+
+    def _see_pass(self, module: nn.Module) -> None:
+        """The model is about to be called. Once a step has trained it, its state is no longer that before the step."""
+        if module.training and torch.is_grad_enabled():
+            self._trained_at = self.count
+        elif self._trained_at != self.count:
+            self._evaluates()
 
     def _keep_first(self) -> None:
         found = {name: _array(_dense(t.grad)) for name, t in self._trained.items() if t.grad is not None}

@@ -36,9 +36,9 @@ Stage = str  # 'gradients', 'update', 'buffers', 'slots/NAME'
 
 # As many names are told of a model that another tensor is looked for in.
 _LISTED = 8
-# States are kept at every step while they take less: what begins with a later epoch (a mode that was not set back, gradients
-# of an evaluation, a state that was not reset) is seen by no step but that.
-EVERY_STEP_BYTES = 2**28
+# States are kept at every step while they take less, and are of no more steps: what begins with a later epoch (a mode that
+# was not set back, gradients of an evaluation, a state that was not reset) is seen by no step but that.
+EVERY_STEP_BYTES, EVERY_STEP_COUNT = 2**28, 2000
 
 
 @dataclass(frozen=True)
@@ -64,13 +64,18 @@ class Measure:
 
 
 class StateKeeper:
-    """Writes the states of a reference: at every step until they take `EVERY_STEP_BYTES`, and at steps 0 to 8, 16, 32, 64, ..."""
+    """Writes the states of a reference: of every step until `EVERY_STEP_BYTES` or `EVERY_STEP_COUNT` is reached, of steps 0 to 8,
+    16, 32, 64, ..., and of the first step behind evaluation 1, 2, 4, 8, ...
+    """
 
     def __init__(self, folder: Path, live: Live) -> None:
         """`folder`: of the record, which need not be there yet."""
         self._folder, self._live, self._saw = folder, live, -1
         self._bytes = 0
         self._kept: set[int] = set()
+        self._written = -1  # the last step before which the state was
+        self._evaluations = 0
+        self._evaluated = -1  # the last step before which there was one
 
     def wants(self, step: int) -> bool:
         """Whether this step's gradients are wanted, and were not seen yet."""
@@ -78,12 +83,21 @@ class StateKeeper:
 
     def begin(self, step: int) -> None:
         """A step begins, or the one before the first that is not taken."""
-        if is_tapped(step, None) or self._bytes < EVERY_STEP_BYTES:
+        roomy = self._bytes < EVERY_STEP_BYTES and step < EVERY_STEP_COUNT
+        if is_tapped(step, None) or roomy:
             self._kept.add(step)
         if self._kept & {step, step - 1}:
-            slots = {f"slots/{s}/{n}": a for s, of in self._live.slots_now().items() for n, a in of.items()}
-            tensors = {f"tensors/{name}": array for name, array in self._live.tensors_now().items()}
-            self._save(STATES, step, tensors | slots)
+            self._write(step)
+
+    def evaluates(self, step: int) -> None:
+        """The model is evaluated before a step that has begun; again and again until the step is over."""
+        if step == self._evaluated:
+            return
+        self._evaluated, self._evaluations = step, self._evaluations + 1
+        if self._evaluations.bit_count() == 1:
+            self._kept.add(step)
+            if step != self._written:
+                self._write(step)
 
     def place_slots(self, step: int) -> None:
         """Nothing is placed in a reference."""
@@ -99,6 +113,12 @@ class StateKeeper:
 
     def end(self, step: int) -> None:
         """The step is over; what it left is written when the next one begins."""
+
+    def _write(self, step: int) -> None:
+        self._written = step
+        slots = {f"slots/{s}/{n}": a for s, of in self._live.slots_now().items() for n, a in of.items()}
+        tensors = {f"tensors/{name}": array for name, array in self._live.tensors_now().items()}
+        self._save(STATES, step, tensors | slots)
 
     def _save(self, kind: str, step: int, state: State) -> None:
         path = _path(self._folder, kind, step)

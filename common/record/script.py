@@ -285,6 +285,11 @@ class ScriptRecorder:
         if self._states is not None:
             self._guarded(self._states.begin, self.count)
 
+    def _evaluates(self) -> None:
+        """The model is evaluated before the step at hand, which a reference may keep for that."""
+        if isinstance(self._states, StateKeeper):
+            self._guarded(self._states.evaluates, self.count)
+
     def _write_taps(self, fingerprints: dict[str, Fingerprint]) -> None:
         """What the layers gave at the step at hand, which is about to end."""
         if fingerprints:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from parity.common.record import followed
 from parity.tf_impl.recorder import Recorder, RecorderCallback
 from parity_tests.recorded.followed import (
     BATCH,
@@ -44,8 +46,8 @@ def parts(fault: str) -> tuple[keras.Model, keras.optimizers.Optimizer, keras.lo
     return model, optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
 
-def fit(out: Path, fault: str = "", shuffled: bool = False, **options: Any) -> None:
-    """`model.fit`."""
+def fit(out: Path, fault: str = "", shuffled: bool = False, evaluates: bool = False, **options: Any) -> None:
+    """`model.fit`. evaluates: after each third of the steps."""
     model, optimizer, loss = parts(fault)
     model.compile(optimizer, loss)
     images, classes, _ = data()
@@ -53,7 +55,9 @@ def fit(out: Path, fault: str = "", shuffled: bool = False, **options: Any) -> N
     rows = np.concatenate(order)
     given = tf.data.Dataset.from_tensor_slices((images[rows, :, :, None], classes[rows])).batch(BATCH)
     callback = RecorderCallback(out, ids=lambda step: order[step], **options)
-    model.fit(given, shuffle=False, verbose=0, callbacks=[callback])
+    third = LATER // 2
+    thirds = {"epochs": 3, "steps_per_epoch": third, "validation_data": given.take(1)} if evaluates else {}
+    model.fit(given, shuffle=False, verbose=0, callbacks=[callback], **thirds)
 
 
 def loop(out: Path, fault: str = "", **options: Any) -> None:
@@ -82,6 +86,9 @@ def main(folder: Path) -> None:
     for fault in CROSS:
         fit(folder / f"keras_{fault}", fault, True, follow=folder / "keras")
         fit(folder / f"torch_keras_{fault}", fault, True, follow=folder / "torch", mapping=mapping)
+    with patch.object(followed, "EVERY_STEP_BYTES", 0):
+        fit(folder / "keras_large", evaluates=True, states=True)
+    fit(folder / "keras_large_", "", True, evaluates=True, follow=folder / "keras_large")
     fit(folder / "keras_rate drops", "rate drops", True, follow=folder / "torch_drops", mapping=mapping)
     loop(folder / "keras_loop", follow=folder / "keras")
     loop(folder / "keras_loop_scaled", "loss scale", follow=folder / "keras")

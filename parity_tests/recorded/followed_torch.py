@@ -9,11 +9,13 @@ import math
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from parity.common.record import followed
 from parity.torch_impl.recorder import Recorder
 from parity_tests.recorded.followed import (
     BATCH,
@@ -69,12 +71,24 @@ class Gpt(nn.Module):
         return self.head(h + self.narrow(functional.gelu(self.wide(self.norm(h)))))
 
 
-def train(out: Path, model: nn.Module, optimizer: Any, fault: str, shuffled: bool, **options: Any) -> None:
-    """The loop of both; `CLIPPED` models clip."""
+def train(
+    out: Path,
+    model: nn.Module,
+    optimizer: Any,
+    fault: str,
+    shuffled: bool,
+    evaluates: bool = False,
+    **options: Any,
+) -> None:
+    """The loop of both; `CLIPPED` models clip. evaluates: after each third of the steps; and looks at what it has learned in a step."""
     images, classes, texts = map(torch.from_numpy, data())
     gpt = isinstance(model, Gpt)
     with Recorder(out, model, optimizer, **options) as recorder:
         for step, ids in enumerate(batches(shuffled)):
+            if evaluates and step and step % (LATER // 2) == 0:
+                model.eval()
+                with torch.no_grad():
+                    model(images)
             model.train(fault != "still in inference" or step < LATER)
             if fault == "rate drops" and step == LATER:
                 optimizer.param_groups[0]["lr"] /= 10
@@ -88,6 +102,9 @@ def train(out: Path, model: nn.Module, optimizer: Any, fault: str, shuffled: boo
                 loss = functional.cross_entropy(model(images[ids]), classes[ids])
             loss = loss * (4 if fault == "loss scale" else 1)
             loss.backward()
+            if evaluates:
+                with torch.no_grad():
+                    model(images[ids])
             if gpt:
                 recorder.gradients()
                 if fault != "not clipped":
@@ -148,6 +165,10 @@ def main(folder: Path, part: str) -> None:
     convnet(folder / "torch", states=True)
     convnet(folder / "norm", norm=True, states=True)
     gpt(folder / "gpt", states=True)
+    with patch.object(followed, "EVERY_STEP_BYTES", 0):
+        convnet(folder / "torch_large", evaluates=True, states=True)
+    fault = "gradients of an evaluation"
+    convnet(folder / f"torch_large_{fault}", fault, True, evaluates=True, follow=folder / "torch_large")
     convnet(folder / "torch_drops", "rate drops", states=True)
     convnet(folder / "torch_again")
     for fault in FAULTS["torch"]:

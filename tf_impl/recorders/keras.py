@@ -73,6 +73,11 @@ class RecorderCallback(keras.callbacks.Callback):
         ids = None if self._ids is None else self._ids(recorder.count)
         recorder._end_batch(self._batch.read_value(), ids, self._summed)
 
+    def on_test_begin(self, logs: Any = None) -> None:
+        """The model is evaluated between two steps."""
+        if self._recorder is not None:
+            self._recorder._evaluates()
+
     def on_train_end(self, logs: Any = None) -> None:
         """Mark the record complete, and leave the model as it was."""
         self.model.__dict__.pop("compute_loss", None)
