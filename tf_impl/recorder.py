@@ -34,6 +34,7 @@ from parity.common.record.script import (
     mapping_of,
     precision_of,
 )
+from parity.common.record.script_checks import checked
 from parity.common.spec import ScriptInfo
 from parity.common.spec.external.mapping import Mapping as TensorMapping
 from parity.common.state.canonical import State
@@ -42,6 +43,7 @@ from parity.tf_impl.external import names
 from parity.tf_impl.external.outline import outline
 from parity.tf_impl.recorder_states import SEEDS, LiveState
 from parity.tf_impl.recorder_taps import LayerTaps
+from parity.tf_impl.recorder_watch import ModelWatch
 
 # On a GPU, a step's numbers are read when the next one has been launched.
 _LAG = 1
@@ -73,6 +75,8 @@ class Recorder(ScriptRecorder):
         settings: Mapping[str, Any] | None = None,
         states: bool = False,
         follow: str | Path | None = None,
+        frozen: Sequence[str] = (),
+        checks: bool = True,
     ) -> None:
         """Begin a record and write the model's initial state.
 
@@ -95,6 +99,8 @@ class Recorder(ScriptRecorder):
                 the first 9 steps, then at 16, 32, 64, ... (see docs/how_to/recorders.md).
             follow: a record with such states. At these steps this training starts from them, and updates by its
                 gradients, so each step is compared by itself. **This changes the training.**
+            frozen: names of tensors, or what they begin with, that must not change; that they do is said.
+            checks: whether to check while it trains what must hold in every script (see `parity check`).
 
         Raises:
             RecordError: the folder is taken, the model is not built yet, its type is no precision, or there is nothing
@@ -122,6 +128,7 @@ class Recorder(ScriptRecorder):
             return "needs another precision: float16 skips steps" if precision == "float16_mixed" else None
 
         live = LiveState(model, optimizer)
+        watch = ModelWatch(model, optimizer, frozen)
         kept = open_states(Path(out), states, follow, "tensorflow", self._mapping, live, refused)
         script_info = ScriptInfo.parse(
             {
@@ -133,6 +140,7 @@ class Recorder(ScriptRecorder):
                 "global_batch_size": global_batch_size,
                 "world_size": world,
                 "follows": kept.identity if isinstance(kept, Follower) else None,
+                "invariants": checked(optimizer is not None, False, 1, False, False) if checks else (),
                 "settings": check_settings(settings),
             }
         )
@@ -141,7 +149,7 @@ class Recorder(ScriptRecorder):
             "devices": [device.name for device in tf.config.list_logical_devices("GPU" if on_gpu else "CPU")],
             "threads": runtime.thread_counts(),
         }
-        super().__init__(out, script_info, facts, order, every, _LAG if on_gpu else 0, kept)
+        super().__init__(out, script_info, facts, order, every, _LAG if on_gpu else 0, kept, watch)
         self._state("initial", self._final_state())
         self._write_outline(lambda: outline(model, model.name, None, optimizer))
         self._cost = 0.0
@@ -164,7 +172,7 @@ class Recorder(ScriptRecorder):
         self._copy, self._norms = tf.function(self._copied), tf.function(self._normed)
         self._layers = self._watched(taps)
         if optimizer is not None:
-            self._watch(optimizer)
+            self._wrap(optimizer)
         self._begin_step()
         self._keep_parameters()
 
@@ -222,7 +230,7 @@ class Recorder(ScriptRecorder):
         self._cost = 0.0
         self._keep_parameters()
 
-    def _watch(self, optimizer: Any) -> None:
+    def _wrap(self, optimizer: Any) -> None:
         """Be told the gradients that the optimizer is given."""
         if not isinstance(optimizer, keras.optimizers.Optimizer):
             raise RecordError(

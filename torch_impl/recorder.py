@@ -37,6 +37,8 @@ from parity.common.record.script import (
     norm,
     precision_of,
 )
+from parity.common.record.script_checks import Seen, checked
+from parity.common.record.script_taps import is_tapped
 from parity.common.spec import ScriptInfo
 from parity.common.spec.external.mapping import Mapping as TensorMapping
 from parity.common.state.canonical import State
@@ -45,6 +47,7 @@ from parity.torch_impl.external import names
 from parity.torch_impl.external.outline import outline
 from parity.torch_impl.recorder_states import LiveState
 from parity.torch_impl.recorder_taps import LayerTaps
+from parity.torch_impl.recorder_watch import ModelWatch
 
 # On a GPU, a step's numbers are read when so many more have been launched, and nothing waits for them.
 _LAG = 8
@@ -74,6 +77,8 @@ class Recorder(ScriptRecorder):
         settings: Mapping[str, Any] | None = None,
         states: bool = False,
         follow: str | Path | None = None,
+        frozen: Sequence[str] = (),
+        checks: bool = True,
     ) -> None:
         """Begin a record and write the model's initial state.
 
@@ -96,6 +101,8 @@ class Recorder(ScriptRecorder):
                 the first 9 steps, then at 16, 32, 64, ... (see docs/how_to/recorders.md).
             follow: a record with such states. At these steps this training starts from them, and updates by its
                 gradients, so each step is compared by itself. **This changes the training.**
+            frozen: names of tensors, or what they begin with, that must not change; that they do is said.
+            checks: whether to check while it trains what must hold in every script (see `parity check`).
 
         Raises:
             RecordError: the folder is taken, the model is not built yet, its type is no precision, or there is nothing
@@ -126,6 +133,11 @@ class Recorder(ScriptRecorder):
             return "needs another precision: float16 skips steps" if precision == "float16_mixed" else None
 
         live = LiveState(self._model, self._optimizer)
+        watch = ModelWatch(self._model, self._optimizer, frozen)
+        ranks = world if self._distributed else 1
+        invariants = (
+            checked(self._optimizer is not None, watch.has_modes, ranks, self._sharded) if checks else ()
+        )
         kept = open_states(Path(out), states, follow, "torch", self._mapping, live, refused)
         script_info = ScriptInfo.parse(
             {
@@ -137,6 +149,7 @@ class Recorder(ScriptRecorder):
                 "global_batch_size": global_batch_size,
                 "world_size": world,
                 "follows": kept.identity if isinstance(kept, Follower) else None,
+                "invariants": invariants,
                 "settings": check_settings(settings),
             }
         )
@@ -147,9 +160,10 @@ class Recorder(ScriptRecorder):
         }
         lag = 0 if self._device.type == "cpu" else _LAG
         initial = self._final_state()
-        super().__init__(out if rank == 0 else None, script_info, facts, order, every, lag, kept)
+        super().__init__(out if rank == 0 else None, script_info, facts, order, every, lag, kept, watch)
         self._seen: dict[str, Any] = {}  # norms of the step at hand by name
         self._rate, self._cost, self._first = NAN, 0.0, True
+        self._ranks: tuple[Sequence[float], Sequence[Ids]] = (), ()  # as in `Seen`
         self._before: list[Tensor] = []
         self._copied = False  # whether `_before` holds the parameters before this step's update
         if initial:
@@ -164,7 +178,7 @@ class Recorder(ScriptRecorder):
         else:
             self._hooks = [
                 self._optimizer.register_step_pre_hook(self._see_before),
-                self._optimizer.register_step_post_hook(lambda *_: self._see_parameters()),
+                self._optimizer.register_step_post_hook(lambda *_: self._see_after()),
             ]
         self._trained_at = -1
         if isinstance(kept, StateKeeper):
@@ -174,6 +188,7 @@ class Recorder(ScriptRecorder):
 
     def before_update(self) -> None:
         """What an optimizer that is given a closure calls in it, after backward: gradients and parameters as they are."""
+        self._watch.before_update()
         self.gradients()
         self._keep_parameters()
 
@@ -201,6 +216,7 @@ class Recorder(ScriptRecorder):
         sums, received = self._added()
         if self._layers is not None and self.taps_now:
             self._end_taps(self._layers.table())
+        self._ranks = (), () if received is None else (received,)
         if self._distributed:
             sums, received = self._gathered(sums, received)
         self._end_step(self._launched(sums), received, self._cost)
@@ -249,6 +265,16 @@ class Recorder(ScriptRecorder):
         if any(given is not None for given in (*args, *kwargs.values()) if given is not optimizer):
             return  # a closure, by which it will compute gradients of its own
         self.before_update()
+
+    def _see_after(self) -> None:
+        """The optimizer has taken its step."""
+        self._watch.after_update()
+        self._see_parameters()
+
+    def _seen_now(self) -> Seen:
+        norms, ids = self._ranks
+        self._ranks = (), ()
+        return self._watch.seen()._replace(norms=norms, ids=ids)
 
     @property
     def _measures(self) -> bool:
@@ -357,17 +383,22 @@ class Recorder(ScriptRecorder):
         """Loss, count and ids of all ranks. It is a message more a step, and two where there are ids."""
         total, count = _total(sums)
         size = 0 if ids is None else len(ids)
-        table = torch.zeros(dist.get_world_size(), 3, dtype=torch.float64, device=self._device)
-        table[dist.get_rank()] = torch.tensor([total, count, size], dtype=torch.float64)
+        compares = is_tapped(self.count, None) and not self._sharded
+        norm = float(_norm(list(self._trained.values()))) if compares else 0.0
+        table = torch.zeros(dist.get_world_size(), 4, dtype=torch.float64, device=self._device)
+        table[dist.get_rank()] = torch.tensor([total, count, size, norm], dtype=torch.float64)
         dist.all_reduce(table)
+        norms, parts = table[:, 3].tolist() if compares else (), list[Any]()
         sizes = table[:, 2].long().tolist()
         if any(sizes):
             own = torch.zeros(max(sizes), dtype=torch.int64, device=self._device)
             own[:size] = torch.as_tensor(np.empty(0, np.int64) if ids is None else ids)
-            parts = [torch.empty_like(own) for _ in sizes]
-            dist.all_gather(parts, own)
-            ids = np.concatenate([part[:n].cpu().numpy() for part, n in zip(parts, sizes, strict=True)])
-        loss_sum, count, _ = table.sum(0).tolist()
+            gathered = [torch.empty_like(own) for _ in sizes]
+            dist.all_gather(gathered, own)
+            parts = [part[:n].cpu().numpy() for part, n in zip(gathered, sizes, strict=True)]
+            ids = np.concatenate(parts)
+        self._ranks = norms, parts
+        loss_sum, count, *_ = table.sum(0).tolist()
         return [(loss_sum, 1.0, count)], ids
 
     @torch.no_grad()

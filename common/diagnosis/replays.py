@@ -101,7 +101,7 @@ class ReplaySource(core.ObservationSource):
         for record, left_out in zip(records, (without, also_without), strict=True):
             if left_out:
                 self.notes.append(f"{record.label} is replayed without {', '.join(left_out)}")
-        self.notes += [note for record in records for note in _violations(record)]
+        self.notes += [note for record in records for note in record.broken()]
         self.notes += [
             f"{r.label} is replayed as {r.placement.label} throughout" for r in records if r.joined
         ]
@@ -329,14 +329,3 @@ def _differences(reference: RunRecord, candidate: RunRecord) -> list[str]:
         elif a != b:
             found.append(f"{fact}: {a} and {b}")
     return found
-
-
-def _violations(record: RunRecord) -> list[str]:
-    """Of the invariants that must hold in every run, the first violation of each."""
-    first: dict[str, str] = {}
-    for violation in record.violations:
-        first.setdefault(
-            violation.invariant,
-            f"{record.label} broke at step {violation.step}: {violation.invariant}: {violation.text}",
-        )
-    return list(first.values())

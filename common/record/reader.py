@@ -156,6 +156,14 @@ class RunRecord:
         kept = [b for part in earlier for b in part.violations if b.step <= part.steps[-1]]
         return (*kept, *read_violations(stored(last.folder, "violations")))
 
+    def broken(self) -> list[str]:
+        """Of each invariant that did not hold, the first violation in words."""
+        first: dict[str, str] = {}
+        for violation in self.violations:
+            text = f"{self.label} broke at step {violation.step}: {violation.invariant}: {violation.text}"
+            first.setdefault(violation.invariant, text)
+        return list(first.values())
+
     @cached_property
     def taps(self) -> Taps | None:
         """The tapped tensors after each step; None where none were recorded.

@@ -20,7 +20,9 @@ from parity.common.base.plain import print_error
 from parity.common.record.files import write_json
 from parity.common.record.followed import Follower, StateKeeper, spans
 from parity.common.record.header import STEP_FIELDS, claim_folder, header_of, write_summary
+from parity.common.record.invariants import ViolationWriter
 from parity.common.record.samples import Ids, SampleWriter
+from parity.common.record.script_checks import Given, ScriptChecks, Seen
 from parity.common.record.script_taps import Fingerprint, TapWriter, is_tapped
 from parity.common.record.writer import ROW
 from parity.common.spec import Placement, ScriptInfo
@@ -78,6 +80,17 @@ class LayerTaps(Protocol):
     def table(self) -> Any: ...
 
 
+class Watch(Protocol):
+    """What looks at a framework's model for the checks.
+
+    seen: of the step that ends. given: see `Given`; None where that cannot be seen. close: leave the model as it was.
+    """
+
+    def seen(self) -> Seen: ...
+    def given(self) -> Given | None: ...
+    def close(self) -> None: ...
+
+
 # Of micro-batches: a loss and how much it counts for, and the count, as the framework holds them.
 Sums = list[tuple[Any, Any, Any]]
 
@@ -105,7 +118,8 @@ class ScriptRecorder:
         order: int | None,
         every: int | None,
         lag: int,
-        states: StateKeeper | Follower | None = None,
+        states: StateKeeper | Follower | None,
+        watch: Watch,
     ) -> None:
         """Begin a record.
 
@@ -117,6 +131,7 @@ class ScriptRecorder:
             every: as `Pace`.
             lag: after how many further steps a step's numbers are read.
             states: what keeps this script's states, or has it follow another's.
+            watch: what looks at the model for the checks.
 
         Raises:
             RecordError: the folder holds something, or cannot be made.
@@ -126,6 +141,8 @@ class ScriptRecorder:
         self._every = every
         self._layers: LayerTaps | None = None
         self._states: StateKeeper | Follower | None = states
+        self._watch = watch
+        self._checks = ScriptChecks(script_info)
         self._folder = Path(out or "")
         self._lag = lag
         self._chunk = 1  # rows that are read and written together
@@ -133,6 +150,7 @@ class ScriptRecorder:
         self._steps: IO[bytes] | None = None
         self._samples: SampleWriter | None = None
         self._taps = TapWriter(self._folder / "taps")
+        self._violations = ViolationWriter(self._folder / "violations", 0)
         # Whether there is a record to write: on the first rank, while the disk has room.
         self.writes = out is not None
         self._sums: Sums = []
@@ -214,6 +232,7 @@ class ScriptRecorder:
         """Leave the model and the optimizer as they were."""
         if self._layers is not None:
             self._layers.close()
+        self._watch.close()
 
     def finish(self, evaluation: tuple[float, float, int] | None = None) -> None:
         """Write what is left and the final state, and mark the record complete. Again, it does nothing.
@@ -224,6 +243,7 @@ class ScriptRecorder:
         if not self.writes:
             return
         self._write_up_to(0)
+        self._guarded(self._violations.write, self._checks.finish(self._watch.given()))
         self._state("final", {**self._final_state(), "step": np.array(self.count, np.int64)})
         if not self.writes:
             return
@@ -270,6 +290,7 @@ class ScriptRecorder:
         self.pace.took(seconds, cost)
         if self.writes:
             self._pending.append(Row(handle, seconds, given))
+        self._guarded(self._violations.write, self._checks.seen(self.count, self._seen_now()))
         if self._states is not None:
             self._guarded(self._states.end, self.count)
         # Also where the disk is full: ranks agree on the steps that are tapped by counting them.
@@ -279,6 +300,10 @@ class ScriptRecorder:
         if self._layers is not None:
             self._layers.open(self.taps_now)
         self._begin_step()
+
+    def _seen_now(self) -> Seen:
+        """What is checked of the step that ends."""
+        return self._watch.seen()
 
     def _begin_step(self) -> None:
         """A step begins: its state is kept, or replaced by the reference's."""
@@ -320,6 +345,7 @@ class ScriptRecorder:
             self._samples.write(step, [row.ids if row.ids is not None else np.empty(0, np.int64)])
         assert self._steps is not None
         self._steps.write(ROW.pack(step, *numbers, 1.0, row.seconds))
+        self._violations.write(self._checks.numbers(step, *numbers))
 
     def _guarded(self, write: Callable[..., Written], *arguments: Any) -> Written | None:
         """What `write` returns; where the disk is full, say so and record no further. Without a record, nothing."""
@@ -339,7 +365,7 @@ class ScriptRecorder:
 
     def _close(self) -> None:
         self.writes = False
-        for file in (self._steps, self._samples, self._taps):
+        for file in (self._steps, self._samples, self._taps, self._violations):
             if file is not None:
                 file.close()
 

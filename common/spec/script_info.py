@@ -29,6 +29,7 @@ class ScriptInfo(Spec):
     naming: whose names the states' tensors have; only 'keras' and 'torch' can be mapped onto each other.
     global_batch_size, steps: None where the script does not tell. world_size: processes that trained together.
     follows: of a followed run, which record it followed (`parity.common.record.followed`).
+    invariants: what its recorder checked while it trained (`parity.common.record.script_checks`).
     settings: whatever else is known, shown where it differs and not judged: 'optimizer.epsilon': 1e-7.
     """
 
@@ -41,6 +42,7 @@ class ScriptInfo(Spec):
     world_size: PositiveInt = 1
     steps: PositiveInt | None = None
     follows: str | None = None
+    invariants: tuple[str, ...] = ()
     settings: dict[str, Fact] = {}
 
     @model_validator(mode="before")

@@ -1,0 +1,51 @@
+"""What a recorder sees of a model for the checks that every script is put to. See `ScriptChecks`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import keras
+import numpy as np
+
+from parity.common.record.script_checks import Given, Seen, frozen_names
+from parity.common.record.script_taps import is_tapped
+from parity.tf_impl.external import names
+
+
+class ModelWatch:
+    """Looks on; nothing that is trained is changed."""
+
+    def __init__(
+        self, model: keras.Model, optimizer: keras.optimizers.Optimizer | None, frozen: Sequence[str]
+    ) -> None:
+        """Begin.
+
+        Args:
+            model: that is trained.
+            optimizer: its own, if it has one.
+            frozen: names of tensors, or what they begin with, that must stay as they are.
+
+        Raises:
+            RecordError: the model has no tensor of such a name.
+        """
+        self._model, self._optimizer = model, optimizer
+        tensors = names.tensors(model)
+        self._frozen = {name: np.array(tensors[name]) for name in frozen_names(tensors, frozen)}
+        self._step = 0
+
+    def seen(self) -> Seen:
+        """What was seen of the step that ends."""
+        looks, self._step = is_tapped(self._step, None), self._step + 1
+        if not looks:
+            return Seen()
+        tensors = names.tensors(self._model)
+        types = {name: str(variable.dtype) for name, variable in tensors.items()}
+        changed = (n for n, was in self._frozen.items() if not np.array_equal(was, np.array(tensors[n])))
+        return Seen(types=types, moved=next(changed, None))
+
+    def given(self) -> Given | None:
+        """Keras's optimizers take what they are given, or refuse it."""
+        return None
+
+    def close(self) -> None:
+        """Nothing was put on the model."""
