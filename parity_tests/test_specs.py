@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from parity.common.spec import (
     override,
     walk,
 )
+from parity.common.spec import model as models
 from parity_tests.helpers import ROOT
 from parity_tests.helpers.records import TINY, one_line, tiny_spec
 
@@ -678,3 +680,16 @@ def test_an_unknown_recipe_is_refused_in_one_line() -> None:
     ) as error:
         recipes.get("resnet")
     one_line(error.value)
+
+
+def test_trees_are_looked_up_while_others_are_added(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs that start side by side look up the trees of their models in threads."""
+    spec = tiny_spec().model
+
+    class Meanwhile:
+        def __eq__(self, other: object) -> bool:
+            models._TREES.append(((), (), None))
+            return False
+
+    monkeypatch.setattr(models, "_TREES", deque([(spec.layers, Meanwhile(), None)] * 2, maxlen=8))
+    assert spec.tree().output_shape == (3,)

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import keras
 import numpy as np
 
-from parity.common.record.script_checks import Given, Seen, frozen_names
+from parity.common.record.script_checks import Seen, Watch, frozen_names
 from parity.common.record.script_taps import is_tapped
 from parity.tf_impl.external import names
 
 
-class ModelWatch:
+class ModelWatch(Watch):
     """Looks on; nothing that is trained is changed."""
 
     def __init__(
@@ -42,10 +42,3 @@ class ModelWatch:
         types = {name: str(variable.dtype) for name, variable in tensors.items()}
         changed = (n for n, was in self._frozen.items() if not np.array_equal(was, np.array(tensors[n])))
         return Seen(types=types, moved=next(changed, None))
-
-    def given(self) -> Given | None:
-        """Keras's optimizers take what they are given, or refuse it."""
-        return None
-
-    def close(self) -> None:
-        """Nothing was put on the model."""

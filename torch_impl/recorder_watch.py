@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from parity.common.record.script_checks import SEVERAL, Given, Seen, frozen_names
+from parity.common.record.script_checks import SEVERAL, Given, Seen, Watch, frozen_names
 from parity.common.record.script_taps import is_tapped
 from parity.torch_impl.external import names
 
 
-class ModelWatch:
+class ModelWatch(Watch):
     """Looks on; nothing that is trained is changed. `before_update` and `after_update` are called around each update."""
 
     def __init__(

@@ -22,7 +22,7 @@ from parity.common.record.followed import Follower, StateKeeper, spans
 from parity.common.record.header import STEP_FIELDS, claim_folder, header_of, write_summary
 from parity.common.record.invariants import ViolationWriter
 from parity.common.record.samples import Ids, SampleWriter
-from parity.common.record.script_checks import Given, ScriptChecks, Seen
+from parity.common.record.script_checks import ScriptChecks, Seen, Watch
 from parity.common.record.script_taps import Fingerprint, TapWriter, is_tapped
 from parity.common.record.writer import ROW
 from parity.common.spec import Placement, ScriptInfo
@@ -80,17 +80,6 @@ class LayerTaps(Protocol):
     def table(self) -> Any: ...
 
 
-class Watch(Protocol):
-    """What looks at a framework's model for the checks.
-
-    seen: of the step that ends. given: see `Given`; None where that cannot be seen. close: leave the model as it was.
-    """
-
-    def seen(self) -> Seen: ...
-    def given(self) -> Given | None: ...
-    def close(self) -> None: ...
-
-
 # Of micro-batches: a loss and how much it counts for, and the count, as the framework holds them.
 Sums = list[tuple[Any, Any, Any]]
 
@@ -118,8 +107,8 @@ class ScriptRecorder:
         order: int | None,
         every: int | None,
         lag: int,
-        states: StateKeeper | Follower | None,
-        watch: Watch,
+        states: StateKeeper | Follower | None = None,
+        watch: Watch | None = None,
     ) -> None:
         """Begin a record.
 
@@ -141,7 +130,7 @@ class ScriptRecorder:
         self._every = every
         self._layers: LayerTaps | None = None
         self._states: StateKeeper | Follower | None = states
-        self._watch = watch
+        self._watch = watch or Watch()
         self._checks = ScriptChecks(script_info)
         self._folder = Path(out or "")
         self._lag = lag

@@ -65,6 +65,27 @@ class Seen(NamedTuple):
     ids: Sequence[Ids] = ()
 
 
+class Watch:
+    """What looks at a framework's model for the checks; this one sees nothing."""
+
+    def before_update(self) -> None:
+        """The gradients are there, the parameters are not updated yet; only torch's recorder can tell."""
+
+    def after_update(self) -> None:
+        """The parameters are updated; likewise."""
+
+    def seen(self) -> Seen:
+        """What was seen of the step that ends."""
+        return Seen()
+
+    def given(self) -> Given | None:
+        """What the optimizer's tensors have been given so far; None where it cannot be seen, or there was no update."""
+        return None
+
+    def close(self) -> None:
+        """Leave the model as it was."""
+
+
 class ScriptChecks:
     """The checks of one record. It must be told every step, in order; of numbers, which may come later, likewise."""
 
