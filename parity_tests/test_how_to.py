@@ -121,6 +121,7 @@ assert outputs.shape == (2, 10)
 """,
         None,  # "and so on, layer by layer"
     ),
+    "check": ("", "#HERE"),
     "ci": (
         "import os, shutil, subprocess, sys",
         """
@@ -226,7 +227,10 @@ def run(command: str, folder: Path) -> None:
     )
     # 3: speedups that this machine is too noisy for.
     inconclusive = re.match("parity (scale|run|study|report)", command) is not None
-    assert done.returncode in ({0, 3} if inconclusive else {0}), f"$ {command}\n{done.stdout[-3000:]}"
+    due = {0, 3} if inconclusive else {0}
+    if command.startswith("parity check"):
+        due = {1}  # of the script with a mistake
+    assert done.returncode in due, f"$ {command}\n{done.stdout[-3000:]}"
 
 
 @pytest.fixture(scope="module")

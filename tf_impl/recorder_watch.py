@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import keras
 import numpy as np
 
-from parity.common.record.script_checks import Seen, Watch, frozen_names
+from parity.common.record.script_checks import NOTHING, Seen, Watch, frozen_names
 from parity.common.record.script_taps import is_tapped
 from parity.tf_impl.external import names
 
@@ -37,7 +37,7 @@ class ModelWatch(Watch):
         """What was seen of the step that ends."""
         looks, self._step = is_tapped(self._step, None), self._step + 1
         if not looks:
-            return Seen()
+            return NOTHING
         tensors = names.tensors(self._model)
         types = {name: str(variable.dtype) for name, variable in tensors.items()}
         changed = (n for n, was in self._frozen.items() if not np.array_equal(was, np.array(tensors[n])))

@@ -216,7 +216,7 @@ class Recorder(ScriptRecorder):
         sums, received = self._added()
         if self._layers is not None and self.taps_now:
             self._end_taps(self._layers.table())
-        self._ranks = (), () if received is None else (received,)
+        self._ranks = (), (received,) if self.count == 0 and received is not None else ()
         if self._distributed:
             sums, received = self._gathered(sums, received)
         self._end_step(self._launched(sums), received, self._cost)
@@ -272,9 +272,8 @@ class Recorder(ScriptRecorder):
         self._see_parameters()
 
     def _seen_now(self) -> Seen:
-        norms, ids = self._ranks
-        self._ranks = (), ()
-        return self._watch.seen()._replace(norms=norms, ids=ids)
+        seen, (norms, ids) = self._watch.seen(), self._ranks
+        return seen._replace(norms=norms, ids=ids) if norms or ids else seen
 
     @property
     def _measures(self) -> bool:

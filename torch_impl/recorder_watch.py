@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from parity.common.record.script_checks import SEVERAL, Given, Seen, Watch, frozen_names
+from parity.common.record.script_checks import NOTHING, SEVERAL, Given, Seen, Watch, frozen_names
 from parity.common.record.script_taps import is_tapped
 from parity.torch_impl.external import names
 
@@ -62,16 +62,17 @@ class ModelWatch(Watch):
     def seen(self) -> Seen:
         """What was seen of the step that ends."""
         looks, self._step = is_tapped(self._step, None), self._step + 1
+        zeroed, training, self._zeroed, self._training = self._zeroed, self._training, None, None
+        if not looks and self._updates != SEVERAL and zeroed is not False and training is not False:
+            return NOTHING
         tensors = names.tensors(self._model) if looks else {}
-        found = Seen(
+        return Seen(
             self.given() if self._updates == SEVERAL else None,
-            self._zeroed,
-            self._training,
+            zeroed,
+            training,
             {name: str(tensor.dtype) for name, tensor in tensors.items()} if looks else None,
             next((n for n, was in self._frozen.items() if looks and not torch.equal(was, tensors[n])), None),
         )
-        self._zeroed = self._training = None
-        return found
 
     def given(self) -> Given | None:
         """What the optimizer's tensors have been given so far; None without updates."""

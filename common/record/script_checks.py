@@ -65,6 +65,10 @@ class Seen(NamedTuple):
     ids: Sequence[Ids] = ()
 
 
+# Of a step at which there was nothing to look at; most are, and cost nothing.
+NOTHING = Seen()
+
+
 class Watch:
     """What looks at a framework's model for the checks; this one sees nothing."""
 
@@ -76,7 +80,7 @@ class Watch:
 
     def seen(self) -> Seen:
         """What was seen of the step that ends."""
-        return Seen()
+        return NOTHING
 
     def given(self) -> Given | None:
         """What the optimizer's tensors have been given so far; None where it cannot be seen, or there was no update."""
@@ -105,6 +109,8 @@ class ScriptChecks:
 
     def seen(self, step: int, seen: Seen) -> list[Violation]:
         """The violations of one step."""
+        if seen is NOTHING:
+            return []
         self._given = seen.given or self._given
         found = {
             ZEROED: None
@@ -129,6 +135,8 @@ class ScriptChecks:
         update: float,
     ) -> list[Violation]:
         """The violations of one step's numbers; a norm or a rate that is NaN was not recorded, one that is not finite is infinite."""
+        if math.isnan(gradient) and math.isnan(update) and math.isfinite(loss_sum):
+            return []
         norms = [0.0 if math.isnan(norm) else norm for norm in (gradient, parameters, update)]
         # A step that float16 overflows in is skipped.
         loss, first = (0.0, 0.0) if self._info.loss_scale is not None else (loss_sum, norms[0])

@@ -58,7 +58,35 @@ def _convolution(
     return tf.concat([_whole_convolution(x, kernel, **given) for x, kernel in parts], axis)
 
 
-_whole_convolution = tf.nn.convolution
+def _max_pool(
+    input: Any,
+    ksize: Any,
+    strides: Any,
+    padding: str,
+    data_format: str | None = None,
+    name: str | None = None,
+) -> Any:
+    """As `tf.nn.max_pool`, of volumes in float64 too, of which TensorFlow has no kernel: height and width first, then depth.
+
+    Of equal elements the gradient goes to the first, as torch and cuDNN have it; TensorFlow's kernel for float32 on a CPU gives each all of it.
+    """
+    input = tf.convert_to_tensor(input)
+    known = input.shape.rank == 5 and None not in input.shape[1:] and data_format in (None, "NDHWC")
+    if not known or input.dtype != tf.float64:
+        return _stock_max_pool(input, ksize, strides, padding, data_format, name)
+    sizes, steps = ([each] * 3 if isinstance(each, int) else list(each) for each in (ksize, strides))
+    (deep, *flat), (down, *along) = (each[1:4] if len(each) == 5 else each for each in (sizes, steps))
+    depth, *_, channels = input.shape[1:]
+    planes = tf.nn.max_pool2d(
+        tf.reshape(input, (-1, *input.shape[2:])), flat, along, padding, data_format="NHWC"
+    )
+    height, width = planes.shape[1:3]
+    columns = tf.reshape(planes, (-1, depth, height * width, channels))
+    pooled = tf.nn.max_pool2d(columns, (deep, 1), (down, 1), padding)
+    return tf.reshape(pooled, (-1, pooled.shape[1], height, width, channels), name)
+
+
+_whole_convolution, _stock_max_pool = tf.nn.convolution, tf.nn.max_pool
 
 
 def build(target: Target, precision: str, seed: int, exact: bool = False) -> keras.Layer:
@@ -77,6 +105,7 @@ def build(target: Target, precision: str, seed: int, exact: bool = False) -> ker
     # Names count up within a process, and are to be the same in each. Not by clear_session, which would end the
     # scope of a strategy that the model is built in.
     reset_uids()
+    tf.nn.max_pool = _max_pool
     set_default(precision)
     seed_all(seed)
     resolve(target, "tensorflow")
