@@ -228,7 +228,7 @@ def run(command: str, folder: Path) -> None:
     # 3: speedups that this machine is too noisy for.
     inconclusive = re.match("parity (scale|run|study|report)", command) is not None
     due = {0, 3} if inconclusive else {0}
-    if command.startswith("parity check"):
+    if command.startswith("parity check "):
         due = {1}  # of the script with a mistake
     assert done.returncode in due, f"$ {command}\n{done.stdout[-3000:]}"
 
