@@ -340,6 +340,15 @@ WRONG = [
         [("gradient/embedded/embeddings", "gradient:of padding", "leaves out the gradient of row 0")],
     ),
     ("tokens", "Tokens", "stopped", [("gradient/embedded/embeddings", "gradient:through", "torch's detach")]),
+    *(
+        (
+            "forked",
+            "Forked",
+            wrong,
+            [("gradient/shared/bias", "gradient:stopped", "of its input through, and")],
+        )
+        for wrong in ("through", "viewed")
+    ),
     ("tokens", "Tokens", "half", [("gradient/embedded/embeddings", "gradient:through", "torch's detach")]),
     (
         "attention",
@@ -697,6 +706,7 @@ def test_what_is_wired_otherwise_is_named(
     cases(
         [
             ("towers", "Towers"),
+            ("forked", "Forked"),
             ("attention", "Attention"),
             ("images", "Images"),
             ("masked", "Masked"),

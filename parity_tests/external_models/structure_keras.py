@@ -129,6 +129,21 @@ def tokens() -> keras.Model:
     return keras.Model(x, layers.Dense(3, name="head")(layers.GlobalAveragePooling1D(name="mean")(y)))
 
 
+class Stopped(layers.Layer):
+    """Lets no gradient through."""
+
+    def call(self, x):
+        return ops.stop_gradient(x)
+
+
+def forked() -> keras.Model:
+    """Two heads of one layer, which one alone trains."""
+    x = keras.Input((6,))
+    shared = layers.Dense(4, activation="relu", name="shared")(x)
+    score = layers.Dense(3, name="score")(Stopped()(shared))
+    return keras.Model(x, layers.Add(name="both")([layers.Dense(3, name="head")(shared), score]))
+
+
 class MeanOfTokens(layers.Layer):
     """The mean of what is no padding: id 0."""
 

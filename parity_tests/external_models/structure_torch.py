@@ -232,6 +232,20 @@ class Tokens(nn.Module):
         return self.head((y * there).sum(1) / there.sum(1) if "there" in self.wrong else y.mean(1))
 
 
+class Forked(nn.Module):
+    """A port of `forked`; wrong: 'through', 'viewed'."""
+
+    def __init__(self, wrong: str = "") -> None:
+        super().__init__()
+        self.wrong = wrong
+        self.shared, self.head, self.score = nn.Linear(6, 4), nn.Linear(4, 3), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = F.relu(self.shared(x))
+        seen = {"": y.detach(), "through": y, "viewed": y.flatten(1)}[self.wrong]
+        return self.head(y) + self.score(seen)
+
+
 class Steps(nn.Module):
     """A port of `steps`, `dropping_steps`; wrong: 'last', 'state', 'max'."""
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from parity.common.external.process.gradient_paths import Calls, Ways
@@ -37,6 +38,11 @@ _THROUGH = frozenset(
         *("hardswish", "hardsigmoid"),
     )
 )
+# Of those, by two tensors.
+_OF_TWO = frozenset(("add", "radd", "iadd", "sub", "mul", "div", "truediv", "matmul", "bmm"))
+_LET_THROUGH = "lets the gradient of {} through, and Keras stops it"
+# Calls that take a tensor where its gradient comes together from several.
+_FORK = 2
 _STOPPED = "stops the gradient, and Keras's goes through"
 
 
@@ -53,6 +59,18 @@ class _Functions(TorchFunctionMode):
         super().__init__()
         self._calls = calls
         self._with_gradients = torch.is_grad_enabled()
+        # By identity, of tensors that are held: how many calls take each, a view for what it is of.
+        self._uses, self._bases, self._held = Counter[int](), dict[int, int](), list[Tensor]()
+        # Of the calls that could stop what goes into them: their ways, and of which tensor.
+        self._inputs: list[tuple[dict[str, str], str, int]] = []
+
+    def __exit__(self, *given: Any) -> None:
+        super().__exit__(*given)
+        # Where one call alone takes a tensor, its gradient is stopped where the tensor is made.
+        for ways, short, tensor in self._inputs:
+            if self._uses[tensor] < _FORK:
+                del ways[short]
+        self._held.clear()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         stock = partial(func, *args, **(kwargs or {}))
@@ -63,7 +81,39 @@ class _Functions(TorchFunctionMode):
         if self._with_gradients and not torch.is_grad_enabled() and _is_floating(args) and not in_place:
             # All that is called in such a block goes together.
             name, ways = "no_grad", {"through": (_STOPPED, lambda: _with_gradients(stock))}
-        return self._calls.call(name, ways, stock) if ways else stock()
+        taken = {} if self._calls.over or name not in _THROUGH else self._taken(name, args)
+        for short, tensor in taken.items():
+            place = int(short[-1]) - 1
+            stopped = partial(func, *args[:place], tensor.detach(), *args[place + 1 :], **(kwargs or {}))
+            text = "its input" if place == 0 and len(taken) == 1 else f"what goes into it ({place + 1})"
+            ways[short] = _LET_THROUGH.format(text), stopped
+        result = self._calls.call(name, ways, stock) if ways else stock()
+        for short, tensor in taken.items():
+            self._inputs.append((self._calls.found[-1]["ways"], short, self._base(tensor)))
+        if (
+            not taken
+            and not self._calls.over
+            and args
+            and isinstance(args[0], Tensor)
+            and isinstance(result, Tensor)
+        ):
+            self._bases[id(result)] = self._base(args[0])
+            self._held.append(result)
+        return result
+
+    def _taken(self, name: str, args: Any) -> dict[str, Tensor]:
+        """The tensors with gradients that a call takes, by the short name of the way that stops them there."""
+        found = {
+            f"input {place + 1}": each
+            for place, each in enumerate(args[: 2 if name in _OF_TWO else 1])
+            if isinstance(each, Tensor) and each.requires_grad and not isinstance(each, nn.Parameter)
+        }
+        self._uses.update(map(self._base, found.values()))
+        self._held += found.values()
+        return found
+
+    def _base(self, tensor: Tensor) -> int:
+        return self._bases.get(id(tensor), id(tensor))
 
 
 def _ways(name: str, func: Callable[..., Any], args: Any, kwargs: Any) -> Ways:
@@ -76,15 +126,14 @@ def _ways(name: str, func: Callable[..., Any], args: Any, kwargs: Any) -> Ways:
         text = f"leaves out the gradient of row {rest.get('padding_idx')}, and Keras does not"
         ways["of padding"] = text, partial(func, *args[:2], *args[3:], **{**rest, "padding_idx": None})
     if name in _THROUGH:
-        text = "lets the gradient of {} through, and Keras stops it"
         operands = list(args[0]) if args and isinstance(args[0], list | tuple) else []
         for place, each in enumerate(operands):
             if isinstance(each, Tensor):
                 others = [*operands[:place], each.detach(), *operands[place + 1 :]]
                 stopped = partial(func, others, *args[1:], **kwargs)
-                ways[f"stopped {place + 1}"] = text.format(f"operand {place + 1}"), stopped
+                ways[f"stopped {place + 1}"] = _LET_THROUGH.format(f"operand {place + 1}"), stopped
         if not operands:
-            ways["stopped"] = text.format("its result"), lambda: _detached(func(*args, **kwargs))
+            ways["stopped"] = _LET_THROUGH.format("its result"), lambda: _detached(func(*args, **kwargs))
     return ways
 
 

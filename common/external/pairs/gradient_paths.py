@@ -25,6 +25,18 @@ class GradientPath:
     name: str = ""
     text: str = ""
 
+    @property
+    def stops(self) -> bool:
+        """Whether a gradient is stopped that goes through."""
+        return (self.way or "").startswith(("stopped", "input"))
+
+    @property
+    def fix(self) -> str:
+        """What to do in torch, with a place for which calls."""
+        if self.stops:
+            return "put .detach() there, at {}"
+        return "take the detach() or no_grad() away, at {}" if self.way == "through" else "change {} in torch"
+
     def make(self, bench: Bench) -> GradientPath:
         """Have it so, and return what takes it back."""
         return GradientPath(self.call, bench.torch.alter(self.call, self.way))
@@ -60,10 +72,10 @@ def gradient_causes(
         these = f"these {more + 1} calls" if more else "this call"
         also = f", and so in {more} more call{'s' if more > 1 else ''}" if more else ""
         why = Explanation(
-            f"gradient:{first.way}",
+            "gradient:stopped" if first.stops else f"gradient:{first.way}",
             f"torch's {first.text}{also}",
             "confirmed",
-            f"change {these} in torch",
+            first.fix.format(these),
             tensor.by_experiment(deviation, f": with {these} made so"),
             defect="torch",
         )
