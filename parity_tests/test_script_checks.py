@@ -49,6 +49,14 @@ def test_a_mistake_that_shows_by_itself_is_told_at_its_step(
     assert f"step {due[1]}: {due[0]}: " in printed if due else "nothing was broken in 12 steps" in printed
 
 
+def test_what_is_worth_a_look_is_no_breach(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    SCRIPTS["clipped_weights"][0](tmp_path / "run")
+    assert dispatch(parse(["parity", "check", str(tmp_path / "run"), "--json"])) == 0
+    (told,) = json.loads(capsys.readouterr().out)
+    unfed = "in the first 8 updates there was no gradient of spare.weight, spare.bias"
+    assert told["notes"] == {"parameters changed between two updates": 1, unfed: 0} and not told["broken"]
+
+
 def test_nothing_is_checked_where_it_is_not_asked_for(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

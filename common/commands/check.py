@@ -10,8 +10,10 @@ from typing import Any
 from parity.common.base.plain import print_line
 from parity.common.commands import add_command, print_result
 from parity.common.record import RunRecord, read_record
+from parity.common.record.files import read_json
 from parity.common.record.invariants import INVARIANTS, REPLICAS
-from parity.common.record.script_checks import SHARES
+from parity.common.record.script import NOTES
+from parity.common.record.script_checks import ORDER, SHARES
 from parity.common.spec import ScriptInfo
 
 
@@ -53,7 +55,12 @@ def _told(record: RunRecord) -> dict[str, Any]:
         "steps": len(record.steps),
         "checked": _checked(record),
         "broken": broken,
+        "notes": _notes(record.folder / NOTES),
     }
+
+
+def _notes(path: Path) -> dict[str, int]:
+    return {str(text): int(step) for text, step in read_json(path).items()} if path.exists() else {}
 
 
 def _checked(record: RunRecord) -> list[str]:
@@ -63,7 +70,7 @@ def _checked(record: RunRecord) -> list[str]:
         alone = record.header.placement.replicas == 1
         return [name for name in INVARIANTS if not (alone and name == REPLICAS)] if whole else []
     ids = record.folder / "sample_ids"
-    return [name for name in info.invariants if name != SHARES or ids.exists()]
+    return [name for name in info.invariants if name not in (SHARES, ORDER) or ids.exists()]
 
 
 def _lines(told: dict[str, Any]) -> list[str]:
@@ -73,7 +80,8 @@ def _lines(told: dict[str, Any]) -> list[str]:
         + (f" ({each['steps']} times in all)" if each["steps"] > 1 else "")
         for each in told["broken"]
     ]
+    worth = [f"· {name}: step {step}: worth a look: {text}" for text, step in told["notes"].items()]
     if not told["checked"]:
         return [*lines, f"? {name}: nothing was checked while it trained ({count})"]
     checked = ", ".join(told["checked"])
-    return lines or [f"✓ {name}: nothing was broken in {count}; checked: {checked}"]
+    return (lines or [f"✓ {name}: nothing was broken in {count}; checked: {checked}"]) + worth

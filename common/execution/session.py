@@ -43,7 +43,7 @@ _OF_A_SESSION = re.compile(
 )
 # What lies beside the folders of a record, at its top and in its parts.
 _OF_A_RECORD = re.compile(
-    r"(header|summary|start|layers|outline)\.json|steps\.f64|followed\.jsonl|(initial|final|first_gradients)\.safetensors|lock"
+    r"(header|summary|start|layers|outline|notes)\.json|steps\.f64|followed\.jsonl|(initial|final|first_gradients)\.safetensors|lock"
     r"|sample_ids|fingerprints|taps|phases|memory|violations|resumed|checkpoints|tensorboard|trace|forced|states|gradients|evaluation"
 )
 # A title, and the runs under it.

@@ -31,7 +31,7 @@ from parity.common.spec.external.outline import Outline
 from parity.common.state.canonical import State, save_state
 
 NAN = math.nan
-OUTLINE = "outline.json"
+OUTLINE, NOTES = "outline.json", "notes.json"
 Written = TypeVar("Written")
 # Norms cost passes over all tensors. They are recorded at every step while that takes no more than this share of
 # a step, else at every 2nd, 4th, ..., but for the first steps, in which a run says most of itself.
@@ -131,7 +131,7 @@ class ScriptRecorder:
         self._layers: LayerTaps | None = None
         self._states: StateKeeper | Follower | None = states
         self._watch = watch or Watch()
-        self._checks = ScriptChecks(script_info)
+        self._checks = ScriptChecks(script_info, self._watch)
         self._folder = Path(out or "")
         self._lag = lag
         self._chunk = 1  # rows that are read and written together
@@ -232,7 +232,9 @@ class ScriptRecorder:
         if not self.writes:
             return
         self._write_up_to(0)
-        self._guarded(self._violations.write, self._checks.finish(self._watch.given()))
+        self._guarded(self._violations.write, self._checks.finish())
+        if self._checks.notes:
+            self._guarded(write_json, self._folder / NOTES, self._checks.notes)
         self._state("final", {**self._final_state(), "step": np.array(self.count, np.int64)})
         if not self.writes:
             return

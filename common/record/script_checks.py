@@ -21,6 +21,8 @@ ZEROED = "gradients zeroed after an update"
 MODE = "trained in one mode"
 TYPES = "types of tensors kept"
 SHARES = "ranks have samples of their own"
+ORDER = "another order in each epoch"
+FROZEN = "frozen tensors stay"
 DECLARED = "as declared"
 
 # So many updates are waited for before it is said that none of them did something: an optimizer that adds up
@@ -38,7 +40,9 @@ class Given(NamedTuple):
     """What an optimizer's tensors have been given in its first updates.
 
     updates: how many were looked at. tensors: of the optimizer. starved: how many of them are not the model's and never had a
-    gradient. fed: how many had one. left_out: the model's tensors that had one and are not in the optimizer.
+    gradient. fed: how many had one. left_out: the model's tensors that had one and are not in the optimizer. hidden: those of
+    modules in plain lists or dicts of the model, which had one, are not in the optimizer, and have not changed. unfed: those of
+    the optimizer that had none.
     """
 
     updates: int
@@ -46,14 +50,17 @@ class Given(NamedTuple):
     starved: int
     fed: int
     left_out: Sequence[str]
+    hidden: Sequence[str] = ()
+    unfed: Sequence[str] = ()
 
 
 class Seen(NamedTuple):
     """What a recorder saw of a step, beside its numbers. None and (): it was not looked at.
 
     zeroed: whether a backward pass since the update before found gradients that were zero. training: the model's mode at its
-    update. types: of tensors by name. moved: the first frozen tensor that has changed. norms: of each rank's parameters after
-    the step. ids: the samples of each rank.
+    update. types: of tensors by name. moved: the first tensor that was said to be frozen and has changed. dragged: the first one
+    without requires_grad that the update has changed. outside: whether a parameter changed since the update before. norms: of
+    each rank's parameters after the step. ids: the samples of each rank.
     """
 
     given: Given | None = None
@@ -61,6 +68,8 @@ class Seen(NamedTuple):
     training: bool | None = None
     types: Mapping[str, str] | None = None
     moved: str | None = None
+    dragged: str | None = None
+    outside: bool = False
     norms: Sequence[float] = ()
     ids: Sequence[Ids] = ()
 
@@ -86,6 +95,10 @@ class Watch:
         """What the optimizer's tensors have been given so far; None where it cannot be seen, or there was no update."""
         return None
 
+    def shuffles(self) -> bool:
+        """Whether a sampler of several ranks shuffles, and was told of no epoch but the first."""
+        return False
+
     def close(self) -> None:
         """Leave the model as it was."""
 
@@ -93,15 +106,19 @@ class Watch:
 class ScriptChecks:
     """The checks of one record. It must be told every step, in order; of numbers, which may come later, likewise."""
 
-    def __init__(self, info: ScriptInfo) -> None:
+    def __init__(self, info: ScriptInfo, watch: Watch) -> None:
         """`info`: whose `invariants` are checked."""
-        self._info = info
+        self._info, self._watch = info, watch
+        # What is worth a look and may well be meant, with the step at which it was seen first.
+        self.notes: dict[str, int] = {}
         self._eps = float(np.finfo(info.master_dtype).eps)
         self._given: Given | None = None
         self._told: set[str] = set()
         self._trained: bool | None = None
         self._types: Mapping[str, str] | None = None
         self._alike = 0  # steps in a row in which all ranks had the same samples
+        self._starts: list[Ids] = []  # the first two batches of rank 0
+        self._again = False  # whether the step before had the first of these again
         # Of updates that moved nothing, and of gradients that are zero: the first of those in a row, how many, and
         # whether there were others before.
         self._still = _Row()
@@ -120,8 +137,14 @@ class ScriptChecks:
             TYPES: self._kept(seen.types),
             REPLICAS: self._replicas(seen.norms),
             SHARES: self._shares(seen.ids),
+            ORDER: self._order(seen.ids),
+            FROZEN: None
+            if seen.dragged is None
+            else f"{seen.dragged} has requires_grad=False, is in the optimizer, and has changed by its step",
             DECLARED: self._declared(step, seen),
         }
+        if seen.outside and self._info.follows is None:
+            self.notes.setdefault("parameters changed between two updates", step)
         return self._found(0, {OPTIMIZER: self._optimizer(SEVERAL)}) + self._found(step, found)
 
     def numbers(
@@ -152,9 +175,15 @@ class ScriptChecks:
                 self._still.add(step, True)
         return self._found(step, {FINITE: text}) + self._idle(SEVERAL)
 
-    def finish(self, given: Given | None) -> list[Violation]:
-        """What a run shows only when it is over, because it was short. given: what the optimizer was, up to then."""
-        self._given = given or self._given
+    def finish(self) -> list[Violation]:
+        """What a run shows only when it is over, because it was short."""
+        self._given = self._given or self._watch.given()
+        if self._given is not None and self._given.fed and self._given.unfed:
+            text = f"in the first {self._given.updates} updates there was no gradient of {_listed(self._given.unfed)}"
+            self.notes[text] = 0
+        low = [name for name, kind in (self._types or {}).items() if "float16" in kind]
+        if low:
+            self.notes[f"small updates are rounded away in weights of 16 bits: {_listed(low)}"] = 0
         return self._found(0, {OPTIMIZER: self._optimizer(_FEW)}) + self._idle(_FEW)
 
     def _found(self, step: int, texts: Mapping[str, str | None]) -> list[Violation]:
@@ -182,9 +211,13 @@ class ScriptChecks:
             return None
         left = ""
         if given.left_out:
-            names = ", ".join(given.left_out[:_LISTED]) + ", ..." * (len(given.left_out) > _LISTED)
-            left = f"; {len(given.left_out)} of the model's that had are not in it: {names}"
-        if not given.fed:
+            left = f"; {len(given.left_out)} of the model's that had are not in it: {_listed(given.left_out)}"
+        if given.hidden:
+            text = (
+                f"{len(given.hidden)} tensors of modules that the model has in a plain list or dict have gradients, are not in it,"
+                f" and did not change in {given.updates} updates: {_listed(given.hidden)}"
+            )
+        elif not given.fed:
             text = f"none of its {given.tensors} tensors has had a gradient in {given.updates} updates{left}"
         elif given.starved and left:
             text = (
@@ -231,6 +264,21 @@ class ScriptChecks:
             return None
         return f"all {len(ids)} ranks had the same {len(ids[0])} samples, {ids[0][0]} and so on"
 
+    def _order(self, ids: Sequence[Ids]) -> str | None:
+        """Of ranks: two batches in a row that are the first two, from a sampler that was to shuffle."""
+        if len(ids) < _FEW:
+            return None
+        if len(self._starts) < _FEW:
+            self._starts.append(ids[0])
+            return None
+        again, self._again = self._again, np.array_equal(ids[0], self._starts[0])
+        if not (again and np.array_equal(ids[0], self._starts[1]) and ORDER not in self._told):
+            return None
+        if not self._watch.shuffles():
+            return None
+        self._told.add(ORDER)
+        return "the samples come in the order of the first epoch again: call the sampler's set_epoch(epoch)"
+
     def _declared(self, step: int, seen: Seen) -> str | None:
         if seen.moved is not None:
             return f"{seen.moved} was said to be frozen, and has changed"
@@ -238,6 +286,10 @@ class ScriptChecks:
         if step == 0 and whole and given and given != whole:
             return f"global_batch_size is {whole}, and the first step had {given} samples"
         return None
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:_LISTED]) + ", ..." * (len(names) > _LISTED)
 
 
 class _Row:
@@ -279,6 +331,6 @@ def checked(
     """
     found = [FINITE, *([] if sharded or not optimizer else [GRADIENT, MOVEMENT])]
     if optimizer and gradients:
-        found += [OPTIMIZER, *([] if sharded else [ZEROED]), *([MODE] if modes else [])]
+        found += [OPTIMIZER, *([] if sharded else [ZEROED, FROZEN]), *([MODE] if modes else [])]
     found += [TYPES, DECLARED]
-    return (*found, *([] if ranks < 2 else [SHARES, *([] if sharded else [REPLICAS])]))
+    return (*found, *([] if ranks < 2 else [SHARES, ORDER, *([] if sharded else [REPLICAS])]))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +19,13 @@ import torch.multiprocessing as processes
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 from parity.common.record.invariants import FINITE, GRADIENT, MOVEMENT, REPLICAS
-from parity.common.record.script_checks import DECLARED, MODE, OPTIMIZER, SHARES, TYPES, ZEROED
+from parity.common.record.script_checks import DECLARED, FROZEN, MODE, OPTIMIZER, ORDER, SHARES, TYPES, ZEROED
 from parity.torch_impl.recorder import Recorder
 
-FEATURES, CLASSES, BATCH, STEPS, LATER = 6, 3, 8, 12, 5
+FEATURES, CLASSES, BATCH, STEPS, LATER, EPOCH = 6, 3, 8, 12, 5, 4
 Broken = tuple[str, int] | None
 Loop = Callable[[Path], None]
 
@@ -141,6 +142,19 @@ def warmed_up(out: Path) -> None:
     )
 
 
+def assigned(out: Path) -> None:
+    """Gradients are computed apart and assigned; nothing is to be zeroed."""
+    model = Net()
+    optimizer, parameters = sgd(model), list(model.parameters())
+    with Recorder(out, model, optimizer) as recorder:
+        for x, y, ids in batches():
+            loss = functional.cross_entropy(model(x), y)
+            for parameter, gradient in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
+                parameter.grad = gradient
+            optimizer.step()
+            recorder.step(loss, len(y), ids)
+
+
 class Summing(torch.optim.SGD):
     """Adds up four batches by itself before it moves."""
 
@@ -213,7 +227,60 @@ def scaled(out: Path) -> None:
             recorder.step(loss, len(y), ids)
 
 
+class Listed(Net):
+    """Whose further layers are in a plain list, of which PyTorch knows nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.more = [nn.Linear(CLASSES, CLASSES) for _ in range(2)]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(samples, features) to (samples, classes)."""
+        y = super().forward(x)
+        for layer in self.more:
+            y = y + layer(y)
+        return y
+
+
+def listed_and_given(out: Path) -> None:
+    """Layers in a plain list that the optimizer was given."""
+    model = Listed()
+    given = [*model.parameters(), *(p for layer in model.more for p in layer.parameters())]
+    loop(out, model, torch.optim.SGD(given, 0.1))
+
+
+def clipped_weights(out: Path) -> None:
+    """Between two updates parameters are brought within bounds: worth a look, and right."""
+    model = Net()
+    model.spare = nn.Linear(2, 2)
+
+    def clip(step: int) -> None:
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.clamp_(-0.1, 0.1)
+
+    loop(out, model, sgd(model), before=clip)
+
+
 # Wrong ones.
+
+
+def listed(out: Path) -> None:
+    model = Listed()
+    loop(out, model, sgd(model))
+
+
+def frozen_too_late(out: Path) -> None:
+    """Its gradients are zeroed and not taken away, so that momentum goes on."""
+    model = Net()
+    optimizer = sgd(model, momentum=0.9)
+
+    def freeze(step: int) -> None:
+        optimizer.zero_grad(set_to_none=False)
+        if step == LATER:
+            model.body.requires_grad_(False)
+
+    loop(out, model, optimizer, before=freeze, zero=lambda step: False)
 
 
 def not_zeroed(out: Path) -> None:
@@ -320,6 +387,9 @@ SCRIPTS: dict[str, tuple[Loop, Broken]] = {
             two_models,
             adversary,
             warmed_up,
+            assigned,
+            listed_and_given,
+            clipped_weights,
             summed_by_the_optimizer,
             fine_tuned,
             evaluated,
@@ -334,6 +404,8 @@ SCRIPTS: dict[str, tuple[Loop, Broken]] = {
     "model_copied": (model_copied, (OPTIMIZER, 0)),
     "trains_what_is_frozen": (trains_what_is_frozen, (OPTIMIZER, 0)),
     "moves_nothing": (moves_nothing, (MOVEMENT, 0)),
+    "listed": (listed, (OPTIMIZER, 0)),
+    "frozen_too_late": (frozen_too_late, (FROZEN, LATER)),
     "left_in_eval": (left_in_eval, (MODE, LATER)),
     "widened": (widened, (TYPES, LATER)),
     "thawed": (thawed, (DECLARED, 0)),
@@ -353,7 +425,19 @@ RANKED: dict[str, Broken] = {
     "other weights": (REPLICAS, 0),
     "not reduced": (REPLICAS, 0),
     "same samples": (SHARES, 1),
+    "set epoch": None,
+    "epoch not set": (ORDER, EPOCH + 1),
 }
+
+
+def sampled(rank: int, told: bool) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Two epochs of a rank's batches by a sampler that shuffles, and is told of each epoch or not."""
+    data = TensorDataset(torch.randn(64, FEATURES), torch.randint(CLASSES, (64,)), torch.arange(64))
+    sampler = DistributedSampler(data, 2, rank, shuffle=True)
+    for epoch in range(2):
+        if told:
+            sampler.set_epoch(epoch)
+        yield from DataLoader(data, BATCH, sampler=sampler)
 
 
 def ranked(rank: int, out: str) -> None:
@@ -365,9 +449,11 @@ def ranked(rank: int, out: str) -> None:
         by_hand = name in ("other weights", "not reduced")
         whole = model if by_hand else DistributedDataParallel(model)
         optimizer = sgd(model)
+        given = sampled(rank, name == "set epoch") if "epoch" in name else batches(4)
         with Recorder(Path(out) / name, whole, optimizer, distributed=True) as recorder:
-            for x, y, ids in batches(4):
-                rows = slice(None) if name == "same samples" else slice(rank, None, 2)
+            for x, y, ids in given:
+                whole_batch = name == "same samples" or "epoch" in name
+                rows = slice(None) if whole_batch else slice(rank, None, 2)
                 optimizer.zero_grad()
                 loss = functional.cross_entropy(whole(x[rows]), y[rows])
                 loss.backward()
