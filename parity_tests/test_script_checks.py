@@ -50,7 +50,7 @@ def test_a_mistake_that_shows_by_itself_is_told_at_its_step(
 
 
 def test_what_is_worth_a_look_is_no_breach(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    SCRIPTS["clipped_weights"][0](tmp_path / "run")
+    SCRIPTS["shrunk_weights"][0](tmp_path / "run")
     assert dispatch(parse(["parity", "check", str(tmp_path / "run"), "--json"])) == 0
     (told,) = json.loads(capsys.readouterr().out)
     unfed = "in the first 8 updates there was no gradient of spare.weight, spare.bias"

@@ -10,6 +10,7 @@ ends with code 2 for, and gives an `Answer`: a verdict, tables, JSON and a page.
 """
 
 from parity.common.api.answers import Answer, Compared, Diagnosed, Linted, Mapped, Paired, Studied
+from parity.common.api.checked import Checked, check
 from parity.common.api.models import assert_same_forward, assert_same_training, export, lint, map, pair
 from parity.common.api.records import Recorder, compare, diagnose, read_record
 from parity.common.api.trainings import read_spec, run, study
@@ -17,6 +18,7 @@ from parity.common.base.errors import ParityError
 
 __all__ = [
     "Answer",
+    "Checked",
     "Compared",
     "Diagnosed",
     "Linted",
@@ -27,6 +29,7 @@ __all__ = [
     "Studied",
     "assert_same_forward",
     "assert_same_training",
+    "check",
     "compare",
     "diagnose",
     "export",

@@ -249,17 +249,17 @@ def listed_and_given(out: Path) -> None:
     loop(out, model, torch.optim.SGD(given, 0.1))
 
 
-def clipped_weights(out: Path) -> None:
-    """Between two updates parameters are brought within bounds: worth a look, and right."""
+def shrunk_weights(out: Path) -> None:
+    """Between two updates parameters are made smaller: worth a look, and right."""
     model = Net()
     model.spare = nn.Linear(2, 2)
 
-    def clip(step: int) -> None:
+    def shrink(step: int) -> None:
         with torch.no_grad():
             for parameter in model.parameters():
-                parameter.clamp_(-0.1, 0.1)
+                parameter.mul_(0.5)
 
-    loop(out, model, sgd(model), before=clip)
+    loop(out, model, sgd(model), before=shrink)
 
 
 # Wrong ones.
@@ -389,7 +389,7 @@ SCRIPTS: dict[str, tuple[Loop, Broken]] = {
             warmed_up,
             assigned,
             listed_and_given,
-            clipped_weights,
+            shrunk_weights,
             summed_by_the_optimizer,
             fine_tuned,
             evaluated,

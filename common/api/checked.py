@@ -1,0 +1,96 @@
+"""Of one record: whether it broke what must hold in every run, without a second run beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from parity.common.api.answers import Answer, Rows
+from parity.common.base.terminal import Terminal
+from parity.common.record import RunRecord, read_record
+from parity.common.record.files import read_json
+from parity.common.record.invariants import INVARIANTS, REPLICAS
+from parity.common.record.script import NOTES
+from parity.common.record.script_checks import ORDER, SHARES
+from parity.common.spec import ScriptInfo
+
+_EXIT_CODES = {"unbroken": 0, "broken": 1, "unchecked": 3}
+
+
+@dataclass(frozen=True, repr=False)
+class Checked(Answer):
+    """What a run says of itself: 'unbroken', 'broken' or 'unchecked', where nothing was looked at while it trained."""
+
+    record: RunRecord
+
+    @property
+    def verdict(self) -> str:
+        return "broken" if self.record.violations else "unbroken" if self.checked else "unchecked"
+
+    @property
+    def exit_code(self) -> int:
+        return _EXIT_CODES[self.verdict]
+
+    @property
+    def checked(self) -> list[str]:
+        """The names of what was checked."""
+        info, header = self.record.run_info, self.record.header
+        if isinstance(info, ScriptInfo):
+            ids = (self.record.folder / "sample_ids").exists()
+            return [name for name in info.invariants if ids or name not in (SHARES, ORDER)]
+        if header.run_options.recording != "full":
+            return []
+        return [name for name in INVARIANTS if header.placement.replicas > 1 or name != REPLICAS]
+
+    @property
+    def notes(self) -> dict[str, int]:
+        """What is worth a look and may well be meant, with the step at which it was seen first."""
+        path = self.record.folder / NOTES
+        return {str(text): int(step) for text, step in read_json(path).items()} if path.exists() else {}
+
+    def _broken(self) -> list[dict[str, Any]]:
+        by_name = sorted(self.record.violations, key=lambda each: each.invariant)
+        groups = [list(group) for _, group in groupby(by_name, lambda each: each.invariant)]
+        return [
+            {"invariant": first.invariant, "step": first.step, "text": first.text, "steps": 1 + len(more)}
+            for first, *more in sorted(groups, key=lambda group: group[0].step)
+        ]
+
+    def _print(self, console: Terminal, every: bool) -> None:
+        name, steps = self.record.folder, f"{len(self.record.steps)} steps"
+        for each in self._broken():
+            more = f" ({each['steps']} times in all)" if each["steps"] > 1 else ""
+            console.tell(f"✗ {name}: step {each['step']}: {each['invariant']}: {each['text']}{more}")
+        if self.verdict == "unchecked":
+            console.tell(f"? {name}: nothing was checked while it trained ({steps})")
+        elif self.verdict == "unbroken":
+            console.tell(f"✓ {name}: nothing was broken in {steps}; checked: {', '.join(self.checked)}")
+        for text, step in self.notes.items():
+            console.tell(f"· {name}: step {step}: worth a look: {text}")
+
+    def _json(self) -> dict[str, Any]:
+        steps, checked = len(self.record.steps), self.checked
+        told = {"record": str(self.record.folder), "verdict": self.verdict, "steps": steps}
+        return {**told, "checked": checked, "broken": self._broken(), "notes": self.notes}
+
+    def _tables(self) -> Mapping[str, Callable[[], Rows]]:
+        return {"broken": self._broken}
+
+
+def check(record: str | Path | RunRecord) -> Checked:
+    """Tell what a run broke of that which must hold in any, as `parity check`; needs neither framework.
+
+    Args:
+        record: the folder of a run or of a recorded script, or what `read_record` gave.
+
+    Raises:
+        RecordError: it is none, or damaged.
+
+    Examples:
+        >>> print(parity.check("runs/ddp"))
+        ✓ runs/ddp: nothing was broken in 6 steps; checked: sample ids disjoint, as planned, loss finite, ...
+    """
+    return Checked(record if isinstance(record, RunRecord) else read_record(Path(record)))
