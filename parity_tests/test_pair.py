@@ -676,6 +676,14 @@ def test_what_makes_updates_differ_is_named(tmp_path_factory: pytest.TempPathFac
             bench = held(asked, sides)
             found = update_findings(bench, settled_updates(bench, targets, []))
             assert [each.explanation and each.explanation.cause for each in found] == cause, found
+        # A tied tensor is updated once, and a fused one although a part of it has no gradient.
+        models = [Target.of(f"{MODELS}.pair_{name}") for name in ("keras:fused", "torch:Fused")]
+        asked = replace(asked, keras=models[0], torch=models[1])
+        for theirs, named in (("sgd", []), ("decaying_sgd", ["setting:weight_decay"])):
+            targets = Target.of(f"{MODELS}.pair_keras:sgd"), Target.of(f"{MODELS}.pair_torch:{theirs}")
+            bench = held(replace(asked, optimizers=targets), sides)
+            found = settled_updates(bench, targets, lint(*bench.outlines, bench.mapping.layers)).findings
+            assert [each.explanation and each.explanation.cause for each in found] == named, found
 
 
 def held(asked: PairRequest, sides: tuple[ExternalWorker, ExternalWorker]) -> Bench:

@@ -42,6 +42,15 @@ def stock_adam():
     return keras.optimizers.Adam()
 
 
+def fused():
+    """A layer that is called twice, and attention, whose key bias has no gradient."""
+    x = keras.Input((6,))
+    twice = layers.Dense(6, use_bias=False, name="twice")
+    y = layers.Reshape((2, 3), name="rows")(twice(twice(x)))
+    y = layers.MultiHeadAttention(1, 3, name="attention")(y, y)
+    return keras.Model(x, layers.Dense(3, name="head")(layers.Flatten(name="flat")(y)))
+
+
 def two_inputs():
     """Two inputs that meet."""
     left, right = keras.Input((6,), name="left"), keras.Input((4,), name="right")

@@ -97,6 +97,20 @@ def stock_adam(parameters):
     return torch.optim.Adam(parameters)
 
 
+class Fused(nn.Module):
+    """A port of `fused`: the layer has two names, and query, key and value are one tensor."""
+
+    def __init__(self):
+        super().__init__()
+        self.twice, self.tied = nn.Linear(6, 6, bias=False), nn.Linear(6, 6, bias=False)
+        self.tied.weight = self.twice.weight
+        self.attention, self.head = nn.MultiheadAttention(3, 1, batch_first=True), nn.Linear(6, 3)
+
+    def forward(self, x):
+        y = self.tied(self.twice(x)).unflatten(1, (2, 3))
+        return self.head(self.attention(y, y, y)[0].flatten(1))
+
+
 class TwoInputs(nn.Module):
     """A port of `two_inputs`."""
 

@@ -204,9 +204,18 @@ def compare_updates(
 
 
 def _to_torch(bench: Bench, gradients: Arrays) -> Arrays:
-    """Gradients of Keras's tensors as torch's optimizer is given them: of two biases one may be frozen, the other has it all."""
+    """Gradients of Keras's tensors as torch's optimizer is given them: of two biases one may be frozen, the other has it all.
+
+    A part of a fused tensor that was left out, as nothing but rounding moves it, is zero.
+    """
+    shapes = {info.name: info.shape for info in bench.outlines[0].tensors}
+    fused = (pair.keras for pair in bench.mapping.tensors if gradients.keys() & {*pair.keras})
+    gradients = {name: np.zeros(shapes[name]) for names in fused for name in names} | gradients
     found = bench.mapping.to_torch(gradients, partial=True)
-    trained = {info.name for info in bench.outlines[1].tensors if info.trainable}
+    # A tied tensor is updated once, by the first of its names.
+    trained = {info.name for info in bench.outlines[1].tensors if info.trainable} - {
+        *bench.mapping.tied.torch
+    }
     for pair in bench.mapping.tensors:
         if pair.rule == "two_biases" and pair.torch[0] in found.keys() - trained:
             found[pair.torch[1]] = found[pair.torch[0]]
