@@ -349,6 +349,7 @@ WRONG = [
         )
         for wrong in ("through", "viewed")
     ),
+    ("tokens", "Tokens", "data", [("gradient/embedded/embeddings", "gradient:through", "torch's .data")]),
     ("tokens", "Tokens", "half", [("gradient/embedded/embeddings", "gradient:through", "torch's detach")]),
     (
         "attention",

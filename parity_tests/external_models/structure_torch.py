@@ -225,7 +225,7 @@ class Tokens(nn.Module):
         row = 0 if "row" in self.wrong else None
         y = F.embedding(x, self.embedded.weight, row) if row is not None else self.embedded(x)
         y = (y + y.detach()) / 2 if "half" in self.wrong else y
-        y = self.first(y.detach() if "stopped" in self.wrong else y)
+        y = self.first(y.detach() if "stopped" in self.wrong else y.data if "data" in self.wrong else y)
         if "largest" in self.wrong:
             return self.head(y.amax(1))
         there = (x != 0).unsqueeze(-1)

@@ -76,6 +76,8 @@ class _Functions(TorchFunctionMode):
         stock = partial(func, *args, **(kwargs or {}))
         full = getattr(func, "__name__", "")
         name, in_place = full.strip("_"), full.startswith("__i") or full.rstrip("_") == full[:-1]
+        if func == torch.Tensor.data.__get__:  # type: ignore[attr-defined]
+            name = ".data"
         ways = {} if self._calls.over else _ways(name, func, args, kwargs or {})
         # What is changed in place may be a buffer, which must not remember where it came from.
         if self._with_gradients and not torch.is_grad_enabled() and _is_floating(args) and not in_place:
@@ -117,7 +119,7 @@ class _Functions(TorchFunctionMode):
 
 
 def _ways(name: str, func: Callable[..., Any], args: Any, kwargs: Any) -> Ways:
-    if name == "detach" and args[0].is_floating_point():
+    if name in ("detach", ".data") and args[0].is_floating_point():
         return {"through": (_STOPPED, lambda: args[0].clone())}
     ways: Ways = {}
     if name == "embedding":

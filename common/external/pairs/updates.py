@@ -210,8 +210,8 @@ def _to_torch(bench: Bench, gradients: Arrays) -> Arrays:
     """
     shapes = {info.name: info.shape for info in bench.outlines[0].tensors}
     fused = (pair.keras for pair in bench.mapping.tensors if gradients.keys() & {*pair.keras})
-    gradients = {name: np.zeros(shapes[name]) for names in fused for name in names} | gradients
-    found = bench.mapping.to_torch(gradients, partial=True)
+    whole: Arrays = {name: np.zeros(shapes[name]) for names in fused for name in names}
+    found = bench.mapping.to_torch(whole | gradients, partial=True)
     # A tied tensor is updated once, by the first of its names.
     trained = {info.name for info in bench.outlines[1].tensors if info.trainable} - {
         *bench.mapping.tied.torch
