@@ -155,6 +155,8 @@ assert compare("mine", "other").verdict == "parity"
     ),
 }
 INSTEAD = {
+    # Half an hour on a machine that does something else, too.
+    r"^(parity scale .*--rounds) 7": r"\1 3",
     r"\bRUN\b": "runs/long",
     # Two hours on a processor that computes in bfloat16 by emulation.
     r"^(parity study --recipe) digits_cnn(.*) --seeds 20": r"\1 digits_mlp\2 --seeds 5",
