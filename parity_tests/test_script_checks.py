@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import parity
 from parity.common.base.errors import RecordError
 from parity.common.commands.main import dispatch, parse
 from parity.common.record import read_record
@@ -57,6 +58,13 @@ def test_what_is_worth_a_look_is_no_breach(tmp_path: Path, capsys: pytest.Captur
     assert told["notes"] == {"parameters changed between two updates": 1, unfed: 0} and not told["broken"]
 
 
+def test_notes_that_are_damaged_are_one_line(tmp_path: Path) -> None:
+    SCRIPTS["plain"][0](tmp_path / "run")
+    (tmp_path / "run" / "notes.json").write_text("[1]")
+    with pytest.raises(RecordError, match="the file is damaged"):
+        parity.check(tmp_path / "run").to_json()
+
+
 def test_nothing_is_checked_where_it_is_not_asked_for(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -64,11 +72,13 @@ def test_nothing_is_checked_where_it_is_not_asked_for(
     monkeypatch.setattr(
         checked_scripts, "Recorder", lambda *given, **named: recorder(*given, **named, checks=False)
     )
-    checked_scripts.not_zeroed(tmp_path / "run")
-    assert not capsys.readouterr().err and broken(tmp_path / "run") is None
-    assert dispatch(parse(["parity", "check", str(tmp_path / "run"), "--json"])) == 3
-    told = json.loads(capsys.readouterr().out)[0]
-    assert told["checked"] == told["broken"] == [] and told["steps"] == 12
+    scripts = ("not_zeroed", "shrunk_weights")  # of which one is worth a look
+    for name in scripts:
+        SCRIPTS[name][0](tmp_path / name)
+    assert not capsys.readouterr().err
+    assert dispatch(parse(["parity", "check", *(str(tmp_path / name) for name in scripts), "--json"])) == 3
+    for told in json.loads(capsys.readouterr().out):
+        assert not (told["checked"] or told["broken"] or told["notes"]) and told["steps"] == 12
 
 
 def test_a_tensor_that_is_not_there_cannot_be_frozen(tmp_path: Path) -> None:

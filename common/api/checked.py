@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from parity.common.api.answers import Answer, Rows
+from parity.common.base.errors import RecordError
 from parity.common.base.terminal import Terminal
 from parity.common.record import RunRecord, read_record
 from parity.common.record.files import read_json
@@ -49,7 +50,10 @@ class Checked(Answer):
     def notes(self) -> dict[str, int]:
         """What is worth a look and may well be meant, with the step at which it was seen first."""
         path = self.record.folder / NOTES
-        return {str(text): int(step) for text, step in read_json(path).items()} if path.exists() else {}
+        try:
+            return {str(text): int(step) for text, step in read_json(path).items()} if path.exists() else {}
+        except (AttributeError, TypeError, ValueError):
+            raise RecordError(f"{path}: not an object of steps; the file is damaged") from None
 
     def _broken(self) -> list[dict[str, Any]]:
         by_name = sorted(self.record.violations, key=lambda each: each.invariant)

@@ -1,6 +1,6 @@
 """What must hold in every script that a recorder watches: checked while it trains, without a second run.
 
-Each check is an exact condition, and none is a rule of thumb that a right script may break. What did not hold is a `Violation`
+Each check is an exact condition, and no rule of thumb: a right script breaks one on purpose or not at all. What did not hold is a `Violation`
 in `violations/` of the record, and a line on standard error when it is first seen. Nothing of it decides a comparison.
 """
 
@@ -126,7 +126,7 @@ class ScriptChecks:
 
     def seen(self, step: int, seen: Seen) -> list[Violation]:
         """The violations of one step."""
-        if seen is NOTHING:
+        if seen is NOTHING or not self._info.invariants:
             return []
         self._given = seen.given or self._given
         found = {
@@ -177,6 +177,8 @@ class ScriptChecks:
 
     def finish(self) -> list[Violation]:
         """What a run shows only when it is over, because it was short."""
+        if not self._info.invariants:
+            return []
         self._given = self._given or self._watch.given()
         if self._given is not None and self._given.fed and self._given.unfed:
             text = f"in the first {self._given.updates} updates there was no gradient of {_listed(self._given.unfed)}"
