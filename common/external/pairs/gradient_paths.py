@@ -35,7 +35,11 @@ class GradientPath:
         """What to do in torch, with a place for which calls."""
         if self.stops:
             return "put .detach() there, at {}"
-        return "take the detach(), .data or no_grad() away, at {}" if self.way == "through" else "change {} in torch"
+        return (
+            "take the detach(), .data or no_grad() away, at {}"
+            if self.way == "through"
+            else "change {} in torch"
+        )
 
     def make(self, bench: Bench) -> GradientPath:
         """Have it so, and return what takes it back."""
