@@ -161,10 +161,14 @@ def convert(model: keras.Layer, precision: str) -> None:
     for layer in model._flatten_layers():
         if _other(layer.compute_dtype, precision) or _other(layer.variable_dtype, precision):
             layer.dtype_policy = keras.DTypePolicy(precision)
-        # The inputs of a functional model, as it was made.
-        for tensor in getattr(layer, "_inputs", None) or ():
-            if _other(tensor.dtype, precision):
-                tensor._dtype = precision
+        # By which a Sequential that was loaded from a file casts what it is given.
+        if isinstance(layer, keras.layers.InputLayer) and _other(layer.dtype, precision):
+            layer._dtype = precision
+        # The inputs of a functional model, as it was made; a Sequential has one within.
+        for functional in (layer, getattr(layer, "_functional", None)):
+            for tensor in getattr(functional, "_inputs", None) or ():
+                if _other(tensor.dtype, precision):
+                    tensor._dtype = precision
     for variable in model.weights:
         if _other(variable.dtype, precision):
             _widen(variable, precision)
