@@ -204,6 +204,7 @@ def test_live_models_are_paired(peers: dict[str, Peer], tmp_path: Path) -> None:
         ("torch", "CNN", "parity"),
         ("torch", "OtherEpsilon", "divergent"),
         ("tensorflow", "cnn", "parity"),
+        ("tensorflow", "chain", "parity"),
     ):
         facts = {"folder": str(tmp_path / f"{side}_{name}"), "model": name}
         told = peers[side]("saved:paired", facts, arrays)

@@ -192,6 +192,10 @@ CASES: dict[str, list[Case]] = {
         lambda f: ["steps", f / HOSTILE],
         lambda f: ["steps", f / "spoiled" / HOSTILE],
     ],
+    "check": [
+        lambda f: ["check", f / HOSTILE],
+        lambda f: ["check", f / "spoiled" / HOSTILE],
+    ],
     "share": [
         lambda f: ["share", f / HOSTILE, f / "marked", "--to", "csv", "--out", f / "tables"],
         lambda f: ["share", f / "spoiled" / HOSTILE, "--to", "csv", "--out", f / "more"],

@@ -42,6 +42,13 @@ def stock_adam():
     return keras.optimizers.Adam()
 
 
+def chain():
+    """`cnn` without its residual, as a Sequential."""
+    model = keras.Sequential(cnn(residual=False).layers, name="small")
+    model.compile(keras.optimizers.SGD(0.1, clipnorm=1.0))
+    return model
+
+
 def fused():
     """A layer that is called twice, and attention, whose key bias has no gradient."""
     x = keras.Input((6,))

@@ -20,7 +20,8 @@ def paired(facts: dict[str, Any], arrays: Arrays) -> Arrays:
     model = getattr(pair_keras, facts["model"])()
     folder = Path(facts["folder"])
     data = {"x": arrays["x"], "y": arrays["y"].astype(int)}
-    torch = "parity_tests.external_models.pair_torch:CNN"
+    port = "NoResidual" if facts["model"] == "chain" else "CNN"
+    torch = f"parity_tests.external_models.pair_torch:{port}"
     found = parity.pair(model, torch, data, steps=3, replicas=1, out=folder, quiet=True)
     begins = load_file(folder / "weights.safetensors")
     live = [variable.numpy().astype(np.float64) for variable in model.weights]

@@ -1,5 +1,5 @@
 """Keras's `fit`, right and with mistakes that show without a second run: `python -m parity_tests.recorded.checked_keras OUT
-NAME ...`. What is due: `checked_scripts.KERAS`.
+NAME ...`. What is due: `checked.KERAS`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ import keras
 import numpy as np
 
 from parity.tf_impl.recorder import RecorderCallback
-
-BATCH, STEPS, LATER = 8, 12, 5  # as in `checked_scripts`, which needs torch
+from parity_tests.recorded.checked import BATCH, LATER, STEPS
 
 
 class Idle(keras.optimizers.SGD):
@@ -41,7 +40,7 @@ def fit(out: Path, name: str) -> None:
     x, y = (random.standard_normal((BATCH * STEPS, size)).astype(np.float32) for size in (6, 3))
     if name == "not finite":
         y[LATER * BATCH] = np.nan
-    frozen = ["body"] if name in ("thawed", "frozen by its layer") else []
+    frozen = ["body"] if name in ("thawed layer", "frozen by its layer") else []
     model.fit(x, y, BATCH, shuffle=False, verbose=0, callbacks=[RecorderCallback(out, frozen=frozen)])
 
 

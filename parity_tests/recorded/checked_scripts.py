@@ -1,7 +1,7 @@
-"""Right torch loops, and loops with a mistake that shows without a second run, each recorded in a few steps.
+"""Right torch loops, and loops with a mistake that shows without a second run; what is due: `checked`.
 
-SCRIPTS: name -> a loop that is given a folder, and the invariant that it breaks with its first step, or None. RANKED: those on
-two ranks, which `python -m parity_tests.recorded.checked_scripts OUT` makes. KERAS: those of `checked_keras`.
+`python -m parity_tests.recorded.checked_scripts OUT` makes a record of each with what it said, `OUT/NAME.err`; those without
+checks as `OUT/unchecked_NAME`, and those on two ranks.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import copy
 import os
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +22,13 @@ from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-from parity.common.record.invariants import FINITE, GRADIENT, MOVEMENT, REPLICAS
-from parity.common.record.script_checks import DECLARED, FROZEN, MODE, OPTIMIZER, ORDER, SHARES, TYPES, ZEROED
+from parity.common.base.errors import RecordError
 from parity.torch_impl.recorder import Recorder
+from parity_tests.recorded.checked import BATCH, LATER, RANKED, SCRIPTS, STEPS, UNCHECKED
 
-FEATURES, CLASSES, BATCH, STEPS, LATER, EPOCH = 6, 3, 8, 12, 5, 4
-Broken = tuple[str, int] | None
-Loop = Callable[[Path], None]
+FEATURES, CLASSES = 6, 3
+# Of all recorders that are made.
+OPTIONS: dict[str, Any] = {}
 
 
 class Net(nn.Module):
@@ -71,7 +72,7 @@ def loop(
     **options: Any,
 ) -> None:
     """The usual one. before: is called at each step; zero: whether gradients are zeroed; between: pass and update."""
-    with Recorder(out, model, optimizer, **options) as recorder:
+    with Recorder(out, model, optimizer, **options, **OPTIONS) as recorder:
         for step, (x, y, ids) in enumerate(batches(steps)):
             before(step)
             if zero(step):
@@ -377,59 +378,6 @@ def not_finite(out: Path) -> None:
     loop(out, model, sgd(model), loss_of=loss_of)
 
 
-SCRIPTS: dict[str, tuple[Loop, Broken]] = {
-    **{
-        each.__name__: (each, None)
-        for each in (
-            plain,
-            accumulated,
-            head_alone,
-            two_models,
-            adversary,
-            warmed_up,
-            assigned,
-            listed_and_given,
-            shrunk_weights,
-            summed_by_the_optimizer,
-            fine_tuned,
-            evaluated,
-            closed,
-            scaled,
-        )
-    },
-    "not_zeroed": (not_zeroed, (ZEROED, LATER)),
-    "zeroed_too_late": (zeroed_too_late, (OPTIMIZER, 0)),
-    "zeroed_in_place": (zeroed_in_place, (GRADIENT, 0)),
-    "layer_replaced": (layer_replaced, (OPTIMIZER, 0)),
-    "model_copied": (model_copied, (OPTIMIZER, 0)),
-    "trains_what_is_frozen": (trains_what_is_frozen, (OPTIMIZER, 0)),
-    "moves_nothing": (moves_nothing, (MOVEMENT, 0)),
-    "listed": (listed, (OPTIMIZER, 0)),
-    "frozen_too_late": (frozen_too_late, (FROZEN, LATER)),
-    "left_in_eval": (left_in_eval, (MODE, LATER)),
-    "widened": (widened, (TYPES, LATER)),
-    "thawed": (thawed, (DECLARED, 0)),
-    "other_batches": (other_batches, (DECLARED, 0)),
-    "not_finite": (not_finite, (FINITE, LATER)),
-}
-KERAS: dict[str, Broken] = {
-    "keras": None,
-    "frozen by its layer": None,
-    "thawed": (DECLARED, 0),
-    "not finite": (FINITE, LATER),
-    "moves nothing": (MOVEMENT, 0),
-    "no gradient": (GRADIENT, 0),
-}
-RANKED: dict[str, Broken] = {
-    "ddp": None,
-    "other weights": (REPLICAS, 0),
-    "not reduced": (REPLICAS, 0),
-    "same samples": (SHARES, 1),
-    "set epoch": None,
-    "epoch not set": (ORDER, EPOCH + 1),
-}
-
-
 def sampled(rank: int, told: bool) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """Two epochs of a rank's batches by a sampler that shuffles, and is told of each epoch or not."""
     data = TensorDataset(torch.randn(64, FEATURES), torch.randint(CLASSES, (64,)), torch.arange(64))
@@ -467,5 +415,21 @@ def ranked(rank: int, out: str) -> None:
     os._exit(0)
 
 
+def main(folder: Path) -> None:
+    """All of them."""
+    for name in SCRIPTS:
+        with open(folder / f"{name}.err", "w") as said, redirect_stderr(said):
+            globals()[name](folder / name)
+    OPTIONS["checks"] = False
+    for name in UNCHECKED:
+        globals()[name](folder / f"unchecked_{name}")
+    try:
+        model = Net()
+        loop(folder / "refused", model, sgd(model), frozen=["bod.weight"])
+    except RecordError as error:
+        (folder / "refused.err").write_text(str(error))
+    processes.spawn(ranked, (str(folder),), nprocs=2)
+
+
 if __name__ == "__main__":
-    processes.spawn(ranked, (sys.argv[1],), nprocs=2)
+    main(Path(sys.argv[1]))
