@@ -1,16 +1,16 @@
-"""Of one record: whether it broke what must hold in every run, without a second run beside it."""
+"""Check one record by itself: whether the run broke an invariant."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from parity.common.api.answers import Answer, Rows
 from parity.common.base.errors import RecordError
 from parity.common.base.terminal import Terminal
+from parity.common.parity.sample_ids import has_ids
 from parity.common.record import RunRecord, read_record
 from parity.common.record.files import read_json
 from parity.common.record.invariants import INVARIANTS, REPLICAS
@@ -18,12 +18,14 @@ from parity.common.record.script import NOTES
 from parity.common.record.script_checks import ORDER, SHARES
 from parity.common.spec import ScriptInfo
 
+# Strategies whose replicas have whole parameters, which runs compare; see docs/reference/record.md.
+_REPLICATED = ("mirrored", "multi_worker", "ddp", "zero_redundancy", "manual")
 _EXIT_CODES = {"unbroken": 0, "broken": 1, "unchecked": 3}
 
 
 @dataclass(frozen=True, repr=False)
 class Checked(Answer):
-    """What a run says of itself: 'unbroken', 'broken' or 'unchecked', where nothing was looked at while it trained."""
+    """What one record shows by itself: 'unbroken', 'broken', or 'unchecked' where nothing was checked while it trained."""
 
     record: RunRecord
 
@@ -40,11 +42,13 @@ class Checked(Answer):
         """The names of what was checked."""
         info, header = self.record.run_info, self.record.header
         if isinstance(info, ScriptInfo):
-            ids = (self.record.folder / "sample_ids").exists()
+            ids = has_ids(self.record)
             return [name for name in info.invariants if ids or name not in (SHARES, ORDER)]
         if header.run_options.recording != "full":
             return []
-        return [name for name in INVARIANTS if header.placement.replicas > 1 or name != REPLICAS]
+        placement = header.placement
+        compared = placement.replicas > 1 and placement.strategy in _REPLICATED
+        return [name for name in INVARIANTS if compared or name != REPLICAS]
 
     @property
     def notes(self) -> dict[str, int]:
@@ -56,11 +60,9 @@ class Checked(Answer):
             raise RecordError(f"{path}: not an object of steps; the file is damaged") from None
 
     def _broken(self) -> list[dict[str, Any]]:
-        by_name = sorted(self.record.violations, key=lambda each: each.invariant)
-        groups = [list(group) for _, group in groupby(by_name, lambda each: each.invariant)]
         return [
-            {"invariant": first.invariant, "step": first.step, "text": first.text, "steps": 1 + len(more)}
-            for first, *more in sorted(groups, key=lambda group: group[0].step)
+            {"invariant": first.invariant, "step": first.step, "text": first.text, "steps": count}
+            for first, count in self.record.first_violations()
         ]
 
     def _print(self, console: Terminal, every: bool) -> None:
@@ -85,7 +87,7 @@ class Checked(Answer):
 
 
 def check(record: str | Path | RunRecord) -> Checked:
-    """Tell what a run broke of that which must hold in any, as `parity check`; needs neither framework.
+    """Return which invariants a run broke, as `parity check`; needs neither framework.
 
     Args:
         record: the folder of a run or of a recorded script, or what `read_record` gave.

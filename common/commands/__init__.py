@@ -41,7 +41,7 @@ GROUPS: dict[str, dict[str, Listed]] = {
         "run": Listed("cli", "train a spec on several placements, compare them, write a report"),
         "compare": Listed("cli", "compare run records, or with --baseline versions; needs neither framework"),
         "diagnose": Listed("diagnose", "find the step, the tensor and the cause by which two runs diverge"),
-        "check": Listed("check", "what a run broke of that which must hold in any, without a second run"),
+        "check": Listed("check", "report which invariants a run broke, without a second run"),
         "study": Listed(
             "study", "show whether trainings that cannot be equal are equivalent: over seeds, within a margin"
         ),

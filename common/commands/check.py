@@ -1,4 +1,4 @@
-"""`parity check`: what records broke of that which must hold in every run, without a second run beside them."""
+"""`parity check`: which invariants a run broke, without a second run to compare it with."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def add(commands: Any) -> None:
         commands,
         "check",
         run,
-        "Runs and recorders check it while they train; this tells what they found. Exit codes: 0 nothing was broken,"
-        " 1 something was, 2 usage error, 3 a record was not checked.",
+        "Runs and recorders check invariants while they train; this reports what they found. Exit codes: 0 none was broken,"
+        " 1 one was, 2 usage error, 3 a record was not checked.",
         ("check runs/ddp", "check runs/keras runs/torch --json"),
         result="what was checked and broken",
     )
@@ -25,7 +25,7 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print what each record broke."""
+    """Print the invariants that each record broke."""
     found = [check(folder) for folder in options.records]
     for each in found:
         each.show()

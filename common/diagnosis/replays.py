@@ -101,7 +101,7 @@ class ReplaySource(core.ObservationSource):
         for record, left_out in zip(records, (without, also_without), strict=True):
             if left_out:
                 self.notes.append(f"{record.label} is replayed without {', '.join(left_out)}")
-        self.notes += [note for record in records for note in record.broken()]
+        self.notes += [note for record in records for note in record.violation_notes()]
         self.notes += [
             f"{r.label} is replayed as {r.placement.label} throughout" for r in records if r.joined
         ]

@@ -61,7 +61,7 @@ def left_out(reference: RunRecord, candidate: RunRecord) -> dict[str, str]:
     pair = (reference, candidate)
     if all(record.train_spec is not None for record in pair):
         return {}
-    found = {INVARIANTS: "of a script they are told by its recorder and by parity check"}
+    found = {INVARIANTS: "parity check reports those of a script"}
     if not all(map(has_ids, pair)):
         found[IDS] = NOT_RECORDED
     for what, column in _COLUMNS.items():

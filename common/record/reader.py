@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -156,13 +157,20 @@ class RunRecord:
         kept = [b for part in earlier for b in part.violations if b.step <= part.steps[-1]]
         return (*kept, *read_violations(stored(last.folder, "violations")))
 
-    def broken(self) -> list[str]:
-        """Of each invariant that did not hold, the first violation in words."""
-        first: dict[str, str] = {}
+    def first_violations(self) -> list[tuple[Violation, int]]:
+        """Return the first violation of each invariant, and how many violations of it were kept, by step."""
+        counts = Counter(violation.invariant for violation in self.violations)
+        first: dict[str, Violation] = {}
         for violation in self.violations:
-            text = f"{self.label} broke at step {violation.step}: {violation.invariant}: {violation.text}"
-            first.setdefault(violation.invariant, text)
-        return list(first.values())
+            first.setdefault(violation.invariant, violation)
+        return [(violation, counts[name]) for name, violation in first.items()]
+
+    def violation_notes(self) -> list[str]:
+        """Return a line for each invariant that did not hold."""
+        return [
+            f"{self.label} broke at step {first.step}: {first.invariant}: {first.text}"
+            for first, _ in self.first_violations()
+        ]
 
     @cached_property
     def taps(self) -> Taps | None:

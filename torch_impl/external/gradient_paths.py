@@ -83,15 +83,14 @@ class _Functions(TorchFunctionMode):
         if self._with_gradients and not torch.is_grad_enabled() and _is_floating(args) and not in_place:
             # All that is called in such a block goes together.
             name, ways = "no_grad", {"through": (_STOPPED, lambda: _with_gradients(stock))}
-        taken = {} if self._calls.over or name not in _THROUGH else self._taken(name, args)
-        for short, tensor in taken.items():
-            place = int(short[-1]) - 1
+        taken = {} if self._calls.over or name not in _THROUGH else self._inputs_of(name, args)
+        for place, tensor in taken.items():
             stopped = partial(func, *args[:place], tensor.detach(), *args[place + 1 :], **(kwargs or {}))
-            text = "its input" if place == 0 and len(taken) == 1 else f"what goes into it ({place + 1})"
-            ways[short] = _LET_THROUGH.format(text), stopped
+            text = "its input" if [*taken] == [0] else f"its input {place + 1}"
+            ways[_input(place)] = _LET_THROUGH.format(text), stopped
         result = self._calls.call(name, ways, stock) if ways else stock()
-        for short, tensor in taken.items():
-            self._inputs.append((self._calls.found[-1]["ways"], short, self._base(tensor)))
+        for place, tensor in taken.items():
+            self._inputs.append((self._calls.found[-1]["ways"], _input(place), self._base(tensor)))
         if (
             not taken
             and not self._calls.over
@@ -103,10 +102,10 @@ class _Functions(TorchFunctionMode):
             self._held.append(result)
         return result
 
-    def _taken(self, name: str, args: Any) -> dict[str, Tensor]:
-        """The tensors with gradients that a call takes, by the short name of the way that stops them there."""
+    def _inputs_of(self, name: str, args: Any) -> dict[int, Tensor]:
+        """The tensors with gradients that a call takes, by their places among its arguments."""
         found = {
-            f"input {place + 1}": each
+            place: each
             for place, each in enumerate(args[: 2 if name in _OF_TWO else 1])
             if isinstance(each, Tensor) and each.requires_grad and not isinstance(each, nn.Parameter)
         }
@@ -116,6 +115,11 @@ class _Functions(TorchFunctionMode):
 
     def _base(self, tensor: Tensor) -> int:
         return self._bases.get(id(tensor), id(tensor))
+
+
+def _input(place: int) -> str:
+    """The short name of the way that stops the gradient of an argument."""
+    return f"stopped input {place + 1}"
 
 
 def _ways(name: str, func: Callable[..., Any], args: Any, kwargs: Any) -> Ways:

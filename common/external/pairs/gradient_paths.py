@@ -28,18 +28,16 @@ class GradientPath:
     @property
     def stops(self) -> bool:
         """Whether a gradient is stopped that goes through."""
-        return (self.way or "").startswith(("stopped", "input"))
+        return (self.way or "").startswith("stopped")
 
     @property
     def fix(self) -> str:
         """What to do in torch, with a place for which calls."""
         if self.stops:
             return "put .detach() there, at {}"
-        return (
-            "take the detach(), .data or no_grad() away, at {}"
-            if self.way == "through"
-            else "change {} in torch"
-        )
+        if self.way == "through":
+            return "take the detach(), .data or no_grad() away, at {}"
+        return "change {} in torch"
 
     def make(self, bench: Bench) -> GradientPath:
         """Have it so, and return what takes it back."""

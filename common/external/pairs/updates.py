@@ -213,9 +213,8 @@ def _to_torch(bench: Bench, gradients: Arrays) -> Arrays:
     whole: Arrays = {name: np.zeros(shapes[name]) for names in fused for name in names}
     found = bench.mapping.to_torch(whole | gradients, partial=True)
     # A tied tensor is updated once, by the first of its names.
-    trained = {info.name for info in bench.outlines[1].tensors if info.trainable} - {
-        *bench.mapping.tied.torch
-    }
+    tied = bench.mapping.tied.torch
+    trained = {info.name for info in bench.outlines[1].tensors if info.trainable and info.name not in tied}
     for pair in bench.mapping.tensors:
         if pair.rule == "two_biases" and pair.torch[0] in found.keys() - trained:
             found[pair.torch[1]] = found[pair.torch[0]]

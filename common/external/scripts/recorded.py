@@ -510,7 +510,7 @@ class RecordSource(core.ObservationSource):
         for record in self._records:
             if record.summary is None:
                 yield f"{record.folder}: the script did not finish, {len(record.steps)} steps were recorded"
-            yield from record.broken()
+            yield from record.violation_notes()
         lengths = [len(record.steps) for record in self._records]
         if len(set(lengths)) > 1:
             yield f"{lengths[0]} and {lengths[1]} steps were recorded; the {len(self._steps)} that both have were compared"
