@@ -34,16 +34,16 @@ from parity.common.record.script import (
     mapping_of,
     precision_of,
 )
-from parity.common.record.script_checks import checked
+from parity.common.record.script_checks import checkable
 from parity.common.spec import ScriptInfo
 from parity.common.spec.external.mapping import Mapping as TensorMapping
 from parity.common.state.canonical import State
 from parity.tf_impl import runtime
 from parity.tf_impl.external import names
 from parity.tf_impl.external.outline import outline
+from parity.tf_impl.recorder_observer import ModelObserver
 from parity.tf_impl.recorder_states import SEEDS, LiveState
 from parity.tf_impl.recorder_taps import LayerTaps
-from parity.tf_impl.recorder_watch import ModelWatch
 
 # On a GPU, a step's numbers are read when the next one has been launched.
 _LAG = 1
@@ -99,8 +99,8 @@ class Recorder(ScriptRecorder):
                 the first 9 steps, then at 16, 32, 64, ... (see docs/how_to/recorders.md).
             follow: a record with such states. At these steps this training starts from them, and updates by its
                 gradients, so each step is compared by itself. **This changes the training.**
-            frozen: names of tensors, or what they begin with, that must not change; that they do is said.
-            checks: whether to check while it trains what must hold in every script (see `parity check`).
+            frozen: names of tensors, or prefixes of names, that must not change; a change is reported.
+            checks: check invariants while the script trains (see `parity check`).
 
         Raises:
             RecordError: the folder is taken, the model is not built yet, its type is no precision, or there is nothing
@@ -128,7 +128,10 @@ class Recorder(ScriptRecorder):
             return "needs another precision: float16 skips steps" if precision == "float16_mixed" else None
 
         live = LiveState(model, optimizer)
-        watch = ModelWatch(model, optimizer, frozen)
+        observer = ModelObserver(model, optimizer, frozen)
+        invariants = checkable(
+            optimizer=optimizer is not None, gradients=False, modes=False, ranks=1, sharded=False
+        )
         kept = open_states(Path(out), states, follow, "tensorflow", self._mapping, live, refused)
         script_info = ScriptInfo.parse(
             {
@@ -140,7 +143,7 @@ class Recorder(ScriptRecorder):
                 "global_batch_size": global_batch_size,
                 "world_size": world,
                 "follows": kept.identity if isinstance(kept, Follower) else None,
-                "invariants": checked(optimizer is not None, False, 1, False, False) if checks else (),
+                "invariants": invariants if checks else (),
                 "settings": check_settings(settings),
             }
         )
@@ -149,7 +152,7 @@ class Recorder(ScriptRecorder):
             "devices": [device.name for device in tf.config.list_logical_devices("GPU" if on_gpu else "CPU")],
             "threads": runtime.thread_counts(),
         }
-        super().__init__(out, script_info, facts, order, every, _LAG if on_gpu else 0, kept, watch)
+        super().__init__(out, script_info, facts, order, every, _LAG if on_gpu else 0, kept, observer)
         self._state("initial", self._final_state())
         self._write_outline(lambda: outline(model, model.name, None, optimizer))
         self._cost = 0.0

@@ -37,7 +37,7 @@ from parity.common.record.script import (
     norm,
     precision_of,
 )
-from parity.common.record.script_checks import Seen, checked
+from parity.common.record.script_checks import StepObservation, checkable
 from parity.common.record.script_taps import is_tapped
 from parity.common.spec import ScriptInfo
 from parity.common.spec.external.mapping import Mapping as TensorMapping
@@ -45,9 +45,9 @@ from parity.common.state.canonical import State
 from parity.torch_impl import runtime
 from parity.torch_impl.external import names
 from parity.torch_impl.external.outline import outline
+from parity.torch_impl.recorder_observer import ModelObserver
 from parity.torch_impl.recorder_states import LiveState
 from parity.torch_impl.recorder_taps import LayerTaps
-from parity.torch_impl.recorder_watch import ModelWatch
 
 # On a GPU, a step's numbers are read when so many more have been launched, and nothing waits for them.
 _LAG = 8
@@ -101,8 +101,8 @@ class Recorder(ScriptRecorder):
                 the first 9 steps, then at 16, 32, 64, ... (see docs/how_to/recorders.md).
             follow: a record with such states. At these steps this training starts from them, and updates by its
                 gradients, so each step is compared by itself. **This changes the training.**
-            frozen: names of tensors, or what they begin with, that must not change; that they do is said.
-            checks: whether to check while it trains what must hold in every script (see `parity check`).
+            frozen: names of tensors, or prefixes of names, that must not change; a change is reported.
+            checks: check invariants while the script trains (see `parity check`).
 
         Raises:
             RecordError: the folder is taken, the model is not built yet, its type is no precision, or there is nothing
@@ -133,10 +133,14 @@ class Recorder(ScriptRecorder):
             return "needs another precision: float16 skips steps" if precision == "float16_mixed" else None
 
         live = LiveState(self._model, self._optimizer)
-        watch = ModelWatch(self._model, self._optimizer, frozen)
+        observer = ModelObserver(self._model, self._optimizer, frozen)
         ranks = world if self._distributed else 1
-        invariants = (
-            checked(self._optimizer is not None, watch.has_modes, ranks, self._sharded) if checks else ()
+        invariants = checkable(
+            optimizer=self._optimizer is not None,
+            gradients=True,
+            modes=observer.has_modes,
+            ranks=ranks,
+            sharded=self._sharded,
         )
         kept = open_states(Path(out), states, follow, "torch", self._mapping, live, refused)
         script_info = ScriptInfo.parse(
@@ -149,7 +153,7 @@ class Recorder(ScriptRecorder):
                 "global_batch_size": global_batch_size,
                 "world_size": world,
                 "follows": kept.identity if isinstance(kept, Follower) else None,
-                "invariants": invariants,
+                "invariants": invariants if checks else (),
                 "settings": check_settings(settings),
             }
         )
@@ -160,10 +164,10 @@ class Recorder(ScriptRecorder):
         }
         lag = 0 if self._device.type == "cpu" else _LAG
         initial = self._final_state()
-        super().__init__(out if rank == 0 else None, script_info, facts, order, every, lag, kept, watch)
+        super().__init__(out if rank == 0 else None, script_info, facts, order, every, lag, kept, observer)
         self._seen: dict[str, Any] = {}  # norms of the step at hand by name
         self._rate, self._cost, self._first = NAN, 0.0, True
-        self._ranks: tuple[Sequence[float], Sequence[Ids]] = (), ()  # as in `Seen`
+        self._ranks: tuple[Sequence[float], Sequence[Ids]] = (), ()  # as in `StepObservation`
         self._before: list[Tensor] = []
         self._copied = False  # whether `_before` holds the parameters before this step's update
         if initial:
@@ -188,7 +192,7 @@ class Recorder(ScriptRecorder):
 
     def before_update(self) -> None:
         """What an optimizer that is given a closure calls in it, after backward: gradients and parameters as they are."""
-        self._watch.before_update()
+        self._observer.before_update()
         self.gradients()
         self._keep_parameters()
 
@@ -268,12 +272,13 @@ class Recorder(ScriptRecorder):
 
     def _see_after(self) -> None:
         """The optimizer has taken its step."""
-        self._watch.after_update()
+        self._observer.after_update()
         self._see_parameters()
 
-    def _seen_now(self) -> Seen:
-        seen, (norms, ids) = self._watch.seen(), self._ranks
-        return seen._replace(norms=norms, ids=ids) if norms or ids else seen
+    def _observed(self) -> StepObservation:
+        observed = self._observer.observe()
+        observed.norms, observed.ids = self._ranks
+        return observed
 
     @property
     def _measures(self) -> bool:

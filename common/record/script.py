@@ -22,7 +22,7 @@ from parity.common.record.followed import Follower, StateKeeper, spans
 from parity.common.record.header import STEP_FIELDS, claim_folder, header_of, write_summary
 from parity.common.record.invariants import ViolationWriter
 from parity.common.record.samples import Ids, SampleWriter
-from parity.common.record.script_checks import ScriptChecks, Seen, Watch
+from parity.common.record.script_checks import Observer, ScriptChecks, StepObservation
 from parity.common.record.script_taps import Fingerprint, TapWriter, is_tapped
 from parity.common.record.writer import ROW
 from parity.common.spec import Placement, ScriptInfo
@@ -108,7 +108,7 @@ class ScriptRecorder:
         every: int | None,
         lag: int,
         states: StateKeeper | Follower | None = None,
-        watch: Watch | None = None,
+        observer: Observer | None = None,
     ) -> None:
         """Begin a record.
 
@@ -120,7 +120,7 @@ class ScriptRecorder:
             every: as `Pace`.
             lag: after how many further steps a step's numbers are read.
             states: what keeps this script's states, or has it follow another's.
-            watch: what looks at the model for the checks.
+            observer: of the model, for the checks.
 
         Raises:
             RecordError: the folder holds something, or cannot be made.
@@ -130,8 +130,8 @@ class ScriptRecorder:
         self._every = every
         self._layers: LayerTaps | None = None
         self._states: StateKeeper | Follower | None = states
-        self._watch = watch or Watch()
-        self._checks = ScriptChecks(script_info, self._watch)
+        self._observer = observer or Observer()
+        self._checks = ScriptChecks(script_info, self._observer)
         self._folder = Path(out or "")
         self._lag = lag
         self._chunk = 1  # rows that are read and written together
@@ -221,7 +221,7 @@ class ScriptRecorder:
         """Leave the model and the optimizer as they were."""
         if self._layers is not None:
             self._layers.close()
-        self._watch.close()
+        self._observer.close()
 
     def finish(self, evaluation: tuple[float, float, int] | None = None) -> None:
         """Write what is left and the final state, and mark the record complete. Again, it does nothing.
@@ -281,7 +281,7 @@ class ScriptRecorder:
         self.pace.took(seconds, cost)
         if self.writes:
             self._pending.append(Row(handle, seconds, given))
-        self._guarded(self._violations.write, self._checks.seen(self.count, self._seen_now()))
+        self._guarded(self._violations.write, self._checks.step(self.count, self._observed()))
         if self._states is not None:
             self._guarded(self._states.end, self.count)
         # Also where the disk is full: ranks agree on the steps that are tapped by counting them.
@@ -292,9 +292,9 @@ class ScriptRecorder:
             self._layers.open(self.taps_now)
         self._begin_step()
 
-    def _seen_now(self) -> Seen:
+    def _observed(self) -> StepObservation:
         """What is checked of the step that ends."""
-        return self._watch.seen()
+        return self._observer.observe()
 
     def _begin_step(self) -> None:
         """A step begins: its state is kept, or replaced by the reference's."""

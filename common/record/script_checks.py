@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -36,67 +37,65 @@ _ROUNDINGS = 8
 _LISTED = 3
 
 
-class Given(NamedTuple):
-    """What an optimizer's tensors have been given in its first updates.
+class GradientCoverage(NamedTuple):
+    """Which tensors had gradients in the first updates.
 
-    updates: how many were looked at. tensors: of the optimizer. starved: how many of them are not the model's and never had a
-    gradient. fed: how many had one. left_out: the model's tensors that had one and are not in the optimizer. hidden: those of
-    modules in plain lists or dicts of the model, which had one, are not in the optimizer, and have not changed. unfed: those of
-    the optimizer that had none.
+    updates: how many were observed. tensors: how many the optimizer has. with_gradient: how many of these ever had a gradient.
+    stale: how many of these are not the model's and never had one. without_gradient: the names of the model's among them
+    that never had one. missing: the model's tensors that had a gradient and are not in the optimizer. unregistered: tensors of
+    modules in plain lists or dicts of the model that had a gradient, are not in the optimizer, and did not change.
     """
 
     updates: int
     tensors: int
-    starved: int
-    fed: int
-    left_out: Sequence[str]
-    hidden: Sequence[str] = ()
-    unfed: Sequence[str] = ()
+    with_gradient: int
+    stale: int
+    without_gradient: Sequence[str]
+    missing: Sequence[str]
+    unregistered: Sequence[str]
 
 
-class Seen(NamedTuple):
-    """What a recorder saw of a step, beside its numbers. None and (): it was not looked at.
+@dataclass
+class StepObservation:
+    """What a recorder observed in a step, beside its numbers. None and (): not observed.
 
-    zeroed: whether a backward pass since the update before found gradients that were zero. training: the model's mode at its
-    update. types: of tensors by name. moved: the first tensor that was said to be frozen and has changed. dragged: the first one
-    without requires_grad that the update has changed. outside: whether a parameter changed since the update before. norms: of
-    each rank's parameters after the step. ids: the samples of each rank.
+    coverage: of the updates so far, once there were enough. zeroed: whether a backward pass since the last update found
+    gradients of zero. training: the model's mode at its update. dtypes: of tensors by name. changed: the first tensor that was
+    declared frozen and has changed. updated_frozen: the first tensor without requires_grad that the update has changed.
+    changed_between: whether a parameter changed since the last update. norms: of each rank's parameters after the step. ids:
+    the samples of each rank.
     """
 
-    given: Given | None = None
+    coverage: GradientCoverage | None = None
     zeroed: bool | None = None
     training: bool | None = None
-    types: Mapping[str, str] | None = None
-    moved: str | None = None
-    dragged: str | None = None
-    outside: bool = False
+    dtypes: Mapping[str, str] | None = None
+    changed: str | None = None
+    updated_frozen: str | None = None
+    changed_between: bool = False
     norms: Sequence[float] = ()
     ids: Sequence[Ids] = ()
 
 
-# Of a step at which there was nothing to look at; most are, and cost nothing.
-NOTHING = Seen()
-
-
-class Watch:
-    """What looks at a framework's model for the checks; this one sees nothing."""
+class Observer:
+    """What observes a framework's model for the checks; this one observes nothing."""
 
     def before_update(self) -> None:
-        """The gradients are there, the parameters are not updated yet; only torch's recorder can tell."""
+        """The gradients are there, the parameters are not updated yet. Only torch's recorder can call it."""
 
     def after_update(self) -> None:
-        """The parameters are updated; likewise."""
+        """The parameters are updated. Only torch's recorder can call it."""
 
-    def seen(self) -> Seen:
-        """What was seen of the step that ends."""
-        return NOTHING
+    def observe(self) -> StepObservation:
+        """Return what was observed in the step that ends."""
+        return StepObservation()
 
-    def given(self) -> Given | None:
-        """What the optimizer's tensors have been given so far; None where it cannot be seen, or there was no update."""
+    def coverage(self) -> GradientCoverage | None:
+        """Return which tensors had gradients so far; None where that cannot be observed, or there was no update."""
         return None
 
-    def shuffles(self) -> bool:
-        """Whether a sampler of several ranks shuffles, and was told of no epoch but the first."""
+    def repeats_epochs(self) -> bool:
+        """Return whether a distributed sampler shuffles and `set_epoch` was never called."""
         return False
 
     def close(self) -> None:
@@ -104,48 +103,41 @@ class Watch:
 
 
 class ScriptChecks:
-    """The checks of one record. It must be told every step, in order; of numbers, which may come later, likewise."""
+    """The checks of one record. It must be given every step in order, and the numbers, which may come later, likewise."""
 
-    def __init__(self, info: ScriptInfo, watch: Watch) -> None:
+    def __init__(self, info: ScriptInfo, observer: Observer) -> None:
         """`info`: whose `invariants` are checked."""
-        self._info, self._watch = info, watch
-        # What is worth a look and may well be meant, with the step at which it was seen first.
+        self._info, self._observer = info, observer
+        # What is worth a look and may be intended, with the first step at which it was observed.
         self.notes: dict[str, int] = {}
         self._eps = float(np.finfo(info.master_dtype).eps)
-        self._given: Given | None = None
-        self._told: set[str] = set()
-        self._trained: bool | None = None
-        self._types: Mapping[str, str] | None = None
-        self._alike = 0  # steps in a row in which all ranks had the same samples
-        self._starts: list[Ids] = []  # the first two batches of rank 0
-        self._again = False  # whether the step before had the first of these again
-        # Of updates that moved nothing, and of gradients that are zero: the first of those in a row, how many, and
-        # whether there were others before.
-        self._still = _Row()
-        self._zero = _Row()
+        self._coverage: GradientCoverage | None = None
+        self._reported: set[str] = set()
+        self._first_mode: bool | None = None
+        self._first_dtypes: Mapping[str, str] | None = None
+        self._same_samples = 0  # consecutive steps in which all ranks had the same samples
+        self._first_batches: list[Ids] = []  # two, of rank 0
+        self._repeats_first = False  # whether the step before had the first of these again
+        self._unmoved, self._zero_gradients = _Streak(), _Streak()
 
-    def seen(self, step: int, seen: Seen) -> list[Violation]:
-        """The violations of one step."""
-        if seen is NOTHING or not self._info.invariants:
+    def step(self, step: int, observed: StepObservation) -> list[Violation]:
+        """Return the violations of one step."""
+        if not self._info.invariants:
             return []
-        self._given = seen.given or self._given
-        found = {
-            ZEROED: None
-            if seen.zeroed is not False
-            else "its gradients have those of the update before in them, no backward pass found them zeroed",
-            MODE: self._mode(seen.training),
-            TYPES: self._kept(seen.types),
-            REPLICAS: self._replicas(seen.norms),
-            SHARES: self._shares(seen.ids),
-            ORDER: self._order(seen.ids),
-            FROZEN: None
-            if seen.dragged is None
-            else f"{seen.dragged} has requires_grad=False, is in the optimizer, and has changed by its step",
-            DECLARED: self._declared(step, seen),
-        }
-        if seen.outside and self._info.follows is None:
+        self._coverage = observed.coverage or self._coverage
+        if observed.changed_between and self._info.follows is None:
             self.notes.setdefault("parameters changed between two updates", step)
-        return self._found(0, {OPTIMIZER: self._optimizer(SEVERAL)}) + self._found(step, found)
+        texts = {
+            ZEROED: self._zeroed(observed.zeroed),
+            MODE: self._mode(observed.training),
+            TYPES: self._dtypes(observed.dtypes),
+            REPLICAS: self._replicas(observed.norms),
+            SHARES: self._shares(observed.ids),
+            ORDER: self._order(observed.ids),
+            FROZEN: self._frozen(observed.updated_frozen),
+            DECLARED: self._declared(step, observed),
+        }
+        return self._violations(0, {OPTIMIZER: self._optimizer(SEVERAL)}) + self._violations(step, texts)
 
     def numbers(
         self,
@@ -157,7 +149,7 @@ class ScriptChecks:
         parameters: float,
         update: float,
     ) -> list[Violation]:
-        """The violations of one step's numbers; a norm or a rate that is NaN was not recorded, one that is not finite is infinite."""
+        """Return the violations of one step's numbers; a norm or a rate that is NaN was not recorded, one that is not finite is infinite."""
         if math.isnan(gradient) and math.isnan(update) and math.isfinite(loss_sum):
             return []
         norms = [0.0 if math.isnan(norm) else norm for norm in (gradient, parameters, update)]
@@ -165,89 +157,102 @@ class ScriptChecks:
         loss, first = (0.0, 0.0) if self._info.loss_scale is not None else (loss_sum, norms[0])
         text = not_finite(loss, first, *norms[1:])
         if text is None and rate > 0:
-            if gradient == 0:
-                self._zero.add(step, loss_sum != 0)
-            elif gradient > 0:
-                self._zero.end()
+            if gradient > 0:
+                self._zero_gradients.end()
+            elif gradient == 0 and loss_sum != 0:
+                self._zero_gradients.add(step)
             if update > 0:
-                self._still.end()
+                self._unmoved.end()
             elif update == 0 and rate * gradient > _ROUNDINGS * self._eps * parameters:
-                self._still.add(step, True)
-        return self._found(step, {FINITE: text}) + self._idle(SEVERAL)
+                self._unmoved.add(step)
+        return self._violations(step, {FINITE: text}) + self._long_streaks(SEVERAL)
 
     def finish(self) -> list[Violation]:
-        """What a run shows only when it is over, because it was short."""
+        """Return the violations of a run that was too short to show them before."""
         if not self._info.invariants:
             return []
-        self._given = self._given or self._watch.given()
-        if self._given is not None and self._given.fed and self._given.unfed:
-            text = f"in the first {self._given.updates} updates there was no gradient of {_listed(self._given.unfed)}"
-            self.notes[text] = 0
-        low = [name for name, kind in (self._types or {}).items() if "float16" in kind]
+        coverage = self._coverage = self._coverage or self._observer.coverage()
+        if coverage is not None and coverage.with_gradient and coverage.without_gradient:
+            names = _listed(coverage.without_gradient)
+            self.notes[f"in the first {coverage.updates} updates there was no gradient of {names}"] = 0
+        low = [name for name, dtype in (self._first_dtypes or {}).items() if "float16" in dtype]
         if low:
             self.notes[f"small updates are rounded away in weights of 16 bits: {_listed(low)}"] = 0
-        return self._found(0, {OPTIMIZER: self._optimizer(_FEW)}) + self._idle(_FEW)
+        return self._violations(0, {OPTIMIZER: self._optimizer(_FEW)}) + self._long_streaks(_FEW)
 
-    def _found(self, step: int, texts: Mapping[str, str | None]) -> list[Violation]:
+    def _violations(self, step: int, texts: Mapping[str, str | None]) -> list[Violation]:
         known = self._info.invariants
         return [Violation(step, name, text) for name, text in texts.items() if text and name in known]
 
-    def _idle(self, least: int) -> list[Violation]:
+    def _long_streaks(self, least: int) -> list[Violation]:
         found: list[Violation] = []
-        if OPTIMIZER in self._told:
+        if OPTIMIZER in self._reported:
             return found  # which says why nothing moves
-        for name, row, what in (
-            (MOVEMENT, self._still, "the update is 0 in {} updates whose gradients are not"),
-            (GRADIENT, self._zero, "its norm is 0 in {} steps whose losses are not"),
+        for name, streak, text in (
+            (MOVEMENT, self._unmoved, "the update is 0 in {} updates whose gradients are not"),
+            (GRADIENT, self._zero_gradients, "its norm is 0 in {} steps whose losses are not"),
         ):
-            # A few in a row are told of a run that has had no others.
-            enough = row.count >= (SEVERAL if row.others else least)
-            if enough and name not in self._told and name in self._info.invariants:
-                self._told.add(name)
-                found.append(Violation(row.first, name, what.format(row.count)))
+            # A short streak is enough in a run that had nothing else.
+            enough = streak.count >= (SEVERAL if streak.ended else least)
+            if enough and name not in self._reported:
+                self._reported.add(name)
+                found += self._violations(streak.first, {name: text.format(streak.count)})
         return found
 
     def _optimizer(self, least: int) -> str | None:
-        given = self._given
-        if given is None or given.updates < least or OPTIMIZER in self._told:
+        found = self._coverage
+        if found is None or found.updates < least or OPTIMIZER in self._reported:
             return None
-        left = ""
-        if given.left_out:
-            left = f"; {len(given.left_out)} of the model's that had are not in it: {_listed(given.left_out)}"
-        if given.hidden:
-            text = (
-                f"{len(given.hidden)} tensors of modules that the model has in a plain list or dict have gradients, are not in it,"
-                f" and did not change in {given.updates} updates: {_listed(given.hidden)}"
+        missing = ""
+        if found.missing:
+            missing = (
+                f"; {len(found.missing)} of the model's that had are not in it: {_listed(found.missing)}"
             )
-        elif not given.fed:
-            text = f"none of its {given.tensors} tensors has had a gradient in {given.updates} updates{left}"
-        elif given.starved and left:
+        if found.unregistered:
             text = (
-                f"{given.starved} of its {given.tensors} tensors are not the model's, and have had no gradient in"
-                f" {given.updates} updates{left}"
+                f"{len(found.unregistered)} tensors of modules that the model has in a plain list or dict have gradients, are not in it,"
+                f" and did not change in {found.updates} updates: {_listed(found.unregistered)}"
+            )
+        elif not found.with_gradient:
+            text = (
+                f"none of its {found.tensors} tensors has had a gradient in {found.updates} updates{missing}"
+            )
+        elif found.stale and missing:
+            text = (
+                f"{found.stale} of its {found.tensors} tensors are not the model's, and have had no gradient in"
+                f" {found.updates} updates{missing}"
             )
         else:
             return None
-        self._told.add(OPTIMIZER)
+        self._reported.add(OPTIMIZER)
         return text
 
-    def _mode(self, training: bool | None) -> str | None:
-        if training is None:
+    def _zeroed(self, zeroed: bool | None) -> str | None:
+        if zeroed is not False:
             return None
-        first = self._trained = training if self._trained is None else self._trained
-        if first and not training:
+        return "its gradients have those of the update before in them, no backward pass found them zeroed"
+
+    def _frozen(self, name: str | None) -> str | None:
+        if name is None:
+            return None
+        return f"{name} has requires_grad=False, is in the optimizer, and has changed by its step"
+
+    def _mode(self, training: bool | None) -> str | None:
+        if self._first_mode is None:
+            self._first_mode = training
+        if training is False and self._first_mode:
             return "the model is in eval mode at its update, and was in training mode before"
         return None
 
-    def _kept(self, types: Mapping[str, str] | None) -> str | None:
-        if types is None:
+    def _dtypes(self, dtypes: Mapping[str, str] | None) -> str | None:
+        if dtypes is None:
             return None
-        first = self._types = types if self._types is None else self._types
-        changed = [name for name, kind in types.items() if first.get(name, kind) != kind]
+        first = self._first_dtypes = self._first_dtypes or dtypes
+        changed = [name for name, dtype in dtypes.items() if first.get(name, dtype) != dtype]
         if not changed:
             return None
         more = f", and {len(changed) - 1} more" if len(changed) > 1 else ""
-        return f"{changed[0]} was {first[changed[0]]} and is {types[changed[0]]}{more}"
+        return f"{changed[0]} was {first[changed[0]]} and is {dtypes[changed[0]]}{more}"
 
     def _replicas(self, norms: Sequence[float]) -> str | None:
         for rank, norm in enumerate(norms):
@@ -261,30 +266,30 @@ class ScriptChecks:
         if not ids:
             return None
         same = len(ids) > 1 and len(ids[0]) and all(sorted(own) == sorted(ids[0]) for own in ids)
-        self._alike = self._alike + 1 if same else 0
-        if self._alike < _FEW:
+        self._same_samples = self._same_samples + 1 if same else 0
+        if self._same_samples < _FEW:
             return None
         return f"all {len(ids)} ranks had the same {len(ids[0])} samples, {ids[0][0]} and so on"
 
     def _order(self, ids: Sequence[Ids]) -> str | None:
-        """Of ranks: two batches in a row that are the first two, from a sampler that was to shuffle."""
+        """Whether two consecutive batches are the first two again, though the ranks' sampler shuffles."""
         if len(ids) < _FEW:
             return None
-        if len(self._starts) < _FEW:
-            self._starts.append(ids[0])
+        if len(self._first_batches) < _FEW:
+            self._first_batches.append(ids[0])
             return None
-        again, self._again = self._again, np.array_equal(ids[0], self._starts[0])
-        if not (again and np.array_equal(ids[0], self._starts[1]) and ORDER not in self._told):
+        again, self._repeats_first = self._repeats_first, np.array_equal(ids[0], self._first_batches[0])
+        if not (again and np.array_equal(ids[0], self._first_batches[1]) and ORDER not in self._reported):
             return None
-        if not self._watch.shuffles():
+        if not self._observer.repeats_epochs():
             return None
-        self._told.add(ORDER)
+        self._reported.add(ORDER)
         return "the samples come in the order of the first epoch again: call the sampler's set_epoch(epoch)"
 
-    def _declared(self, step: int, seen: Seen) -> str | None:
-        if seen.moved is not None:
-            return f"{seen.moved} was said to be frozen, and has changed"
-        whole, given = self._info.global_batch_size, sum(map(len, seen.ids))
+    def _declared(self, step: int, observed: StepObservation) -> str | None:
+        if observed.changed is not None:
+            return f"{observed.changed} was said to be frozen, and has changed"
+        whole, given = self._info.global_batch_size, sum(map(len, observed.ids))
         if step == 0 and whole and given and given != whole:
             return f"global_batch_size is {whole}, and the first step had {given} samples"
         return None
@@ -294,23 +299,22 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:_LISTED]) + ", ..." * (len(names) > _LISTED)
 
 
-class _Row:
-    """Steps in a row: the first one, how many there are, and whether there were others before."""
+class _Streak:
+    """Consecutive steps of one kind. first: the first of them. count: how many. ended: whether there was one of another kind."""
 
     def __init__(self) -> None:
-        self.first, self.count, self.others = 0, 0, False
+        self.first, self.count, self.ended = 0, 0, False
 
-    def add(self, step: int, counts: bool) -> None:
-        if counts:
-            self.first = self.first if self.count else step
-            self.count += 1
+    def add(self, step: int) -> None:
+        self.first = self.first if self.count else step
+        self.count += 1
 
     def end(self) -> None:
-        self.count, self.others = 0, True
+        self.count, self.ended = 0, True
 
 
 def frozen_names(tensors: Iterable[str], frozen: Sequence[str]) -> list[str]:
-    """The names that were said to be frozen, or begin with what was; raises RecordError where there is none."""
+    """Return the names that equal or begin with one of `frozen`; raises RecordError where one matches none."""
     known = list(tensors)
     found = {given: [name for name in known if name.startswith(given)] for given in frozen}
     missing = next((given for given, matching in found.items() if not matching), None)
@@ -319,17 +323,15 @@ def frozen_names(tensors: Iterable[str], frozen: Sequence[str]) -> list[str]:
     return [name for matching in found.values() for name in matching]
 
 
-def checked(
-    optimizer: bool, modes: bool, ranks: int, sharded: bool, gradients: bool = True
-) -> tuple[str, ...]:
-    """The invariants that a recorder can check, which `ScriptInfo` keeps.
+def checkable(*, optimizer: bool, gradients: bool, modes: bool, ranks: int, sharded: bool) -> tuple[str, ...]:
+    """Return the invariants that a recorder can check, which `ScriptInfo` keeps.
 
     Args:
         optimizer: whether the recorder has one.
-        modes: whether the model acts otherwise in training than in evaluation.
+        gradients: whether gradients can be observed between the backward pass and the update.
+        modes: whether the model computes otherwise in training than in evaluation.
         ranks: that train together.
         sharded: whether each has a part of the parameters.
-        gradients: whether gradients can be looked at between the backward pass and the update.
     """
     found = [FINITE, *([] if sharded or not optimizer else [GRADIENT, MOVEMENT])]
     if optimizer and gradients:

@@ -1,4 +1,4 @@
-"""What a recorder sees of a model for the checks that every script is put to. See `ScriptChecks`."""
+"""What a recorder observes of a model for `ScriptChecks`."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import keras
 import numpy as np
 
-from parity.common.record.script_checks import NOTHING, Seen, Watch, frozen_names
+from parity.common.record.script_checks import Observer, StepObservation, frozen_names
 from parity.common.record.script_taps import is_tapped
 from parity.tf_impl.external import names
 
 
-class ModelWatch(Watch):
-    """Looks on; nothing that is trained is changed."""
+class ModelObserver(Observer):
+    """Observes a model without changing it."""
 
     def __init__(
         self, model: keras.Model, optimizer: keras.optimizers.Optimizer | None, frozen: Sequence[str]
@@ -23,7 +23,7 @@ class ModelWatch(Watch):
         Args:
             model: that is trained.
             optimizer: its own, if it has one.
-            frozen: names of tensors, or what they begin with, that must stay as they are.
+            frozen: names of tensors, or prefixes of names, that must not change.
 
         Raises:
             RecordError: the model has no tensor of such a name.
@@ -33,12 +33,12 @@ class ModelWatch(Watch):
         self._frozen = {name: np.array(tensors[name]) for name in frozen_names(tensors, frozen)}
         self._step = 0
 
-    def seen(self) -> Seen:
-        """What was seen of the step that ends."""
+    def observe(self) -> StepObservation:
+        """Return what was observed in the step that ends."""
         looks, self._step = is_tapped(self._step, None), self._step + 1
         if not looks:
-            return NOTHING
+            return StepObservation()
         tensors = names.tensors(self._model)
-        types = {name: str(variable.dtype) for name, variable in tensors.items()}
         changed = (n for n, was in self._frozen.items() if not np.array_equal(was, np.array(tensors[n])))
-        return Seen(types=types, moved=next(changed, None))
+        dtypes = {name: str(variable.dtype) for name, variable in tensors.items()}
+        return StepObservation(dtypes=dtypes, changed=next(changed, None))
