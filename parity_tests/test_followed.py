@@ -210,6 +210,16 @@ def test_once_the_states_take_too_much_a_few_steps_are_kept(
     assert states == [*range(10), 16, 17, 32, 33, 64, 65]
 
 
+def test_of_a_tiny_model_no_more_steps_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(followed, "EVERY_STEP_COUNT", 12)
+    keeper = StateKeeper(tmp_path, Nothing())
+    kept = []
+    for step in range(40):
+        keeper.begin(step)
+        kept += [step] if keeper.wants(step) else []
+    assert kept == [*range(12), 16, 32]
+
+
 @pytest.mark.parametrize(
     ("reference", "framework", "states", "why", "words"),
     [

@@ -14,7 +14,10 @@ import parity
 from parity.common.base.errors import RecordError
 from parity.common.commands.main import dispatch, parse
 from parity.common.record import read_record
+from parity.common.record.invariants import GRADIENT, REPLICAS
+from parity.common.spec import Placement
 from parity_tests.helpers import ROOT
+from parity_tests.helpers.records import Run, tiny_spec
 from parity_tests.recorded.checked import KERAS, RANKED, SCRIPTS, UNCHECKED, Broken
 
 
@@ -82,3 +85,12 @@ def test_nothing_is_checked_where_it_is_not_asked_for(
 def test_a_tensor_that_is_not_there_cannot_be_frozen(folder: Path) -> None:
     assert "no tensor 'bod.weight'; did you mean" in (folder / "refused.err").read_text()
     assert not (folder / "refused").exists()
+
+
+@pytest.mark.parametrize(("strategy", "compared"), [("ddp", True), ("fsdp2", False)])
+def test_replicas_that_are_sharded_are_not_said_to_be_equal(
+    tmp_path: Path, strategy: str, compared: bool
+) -> None:
+    placement = Placement(framework="torch", strategy=strategy, replicas=2)
+    found = parity.check(Run.of(tiny_spec(), placement).write(tmp_path / "run"))
+    assert (REPLICAS in found.checked) == compared and GRADIENT in found.checked
