@@ -19,12 +19,19 @@ from parity.common.parity.followed import followed_stages
 from parity.common.parity.result import judge
 from parity.common.parity.rounding import Rounding
 from parity.common.record import RunRecord, followed, read_record
-from parity.common.record.followed import Measure, StateKeeper, measured, open_states, read_measures
+from parity.common.record.followed import (
+    Measure,
+    StateKeeper,
+    measured,
+    open_states,
+    read_measures,
+    worst_of,
+)
 from parity.common.record.header import header_of, write_summary
 from parity.common.spec import Placement, ScriptInfo
 from parity.common.spec.external.mapping import read_mapping
 from parity_tests.helpers import ROOT
-from parity_tests.recorded.followed import CROSS, FAULTS, LATER, Due
+from parity_tests.recorded.followed import CROSS, FAULTS, LATER, RANK_FAULTS, Due
 
 _ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
 
@@ -106,6 +113,57 @@ def test_what_follows_from_another_stage_is_marked(runs: Path) -> None:
     }
     assert stages["loss"].status == "differs" and "4 times the reference's" in stages["loss"].text
     assert stages["gradients"].status == "inherits" and stages["update"].status == "agrees"
+
+
+# Several ranks.
+
+
+@pytest.fixture(scope="session")
+def ranks(runs: Path) -> Path:
+    command = [
+        sys.executable,
+        "-W",
+        "error::UserWarning",
+        "-m",
+        "parity_tests.recorded.followed_ranks",
+        str(runs),
+    ]
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=_ENVIRONMENT, timeout=500)
+    assert ended.returncode == 0, ended.stderr
+    # Rank 0 says it.
+    assert ended.stderr.count("ddp_ follows") == 2  # and in gpt_ddp_
+    return runs
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("first", "second", "due"),
+    [
+        *(
+            ("gpt", f"{kind}_{fault}", due)
+            for kind, faults in RANK_FAULTS.items()
+            for fault, due in faults.items()
+        ),
+        ("ddp", "gpt_ddp_", []),
+        ("ddp", "gpt_ddp_weight decay", [("update", 0)]),
+    ],
+)
+def test_ranks_follow_one_process_and_one_process_ranks(
+    ranks: Path, first: str, second: str, due: Due
+) -> None:
+    comparison, diagnosis = told(ranks, first, second)
+    assert comparison.verdict == ("divergent" if due else "parity"), comparison.reason
+    assert [(finding.stage, finding.step) for finding in diagnosis.findings] == due
+    assert {each.step for each in read_measures(ranks / second)} == {*range(18)}
+
+
+def test_of_several_ranks_the_worst_counts() -> None:
+    def row(tensor: str, difference: float, step: int = 3) -> Measure:
+        return Measure(step, "update", tensor, 1.0, difference)
+
+    far, near, equal = row("a", 0.5), row("a", 0.1), row("b", 0.0)
+    assert worst_of([[near, equal], [far, equal]]) == worst_of([[far, equal], [near, equal]]) == [far, equal]
+    assert worst_of([[near], []]) == [near]
 
 
 # Without following.

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from parity.common.base.errors import RecordError
-from parity.common.record.followed import Follower, StateKeeper, open_states
+from parity.common.record.followed import Follower, Measure, StateKeeper, open_states, worst_of
 from parity.common.record.samples import Ids
 from parity.common.record.script import (
     NAN,
@@ -46,7 +46,7 @@ from parity.torch_impl import runtime
 from parity.torch_impl.external import names
 from parity.torch_impl.external.outline import outline
 from parity.torch_impl.recorder_observer import ModelObserver
-from parity.torch_impl.recorder_states import LiveState
+from parity.torch_impl.recorder_states import LiveState, placed, whole
 from parity.torch_impl.recorder_taps import LayerTaps
 
 # On a GPU, a step's numbers are read when so many more have been launched, and nothing waits for them.
@@ -126,8 +126,10 @@ class Recorder(ScriptRecorder):
         precision = precision or precision_of(str(tensor.dtype) for tensor in self._trained.values())
 
         def refused() -> str | None:
-            if world > 1 or self._sharded:
-                return f"needs one rank that holds the whole model, and there are {world}"
+            if world > 1 and not distributed:
+                return f"needs distributed=True where several ranks train, and there are {world}"
+            if self._sharded and states:
+                return "needs a model that each rank holds whole, and this one is sharded"
             if self._optimizer is None:
                 return "needs the optimizer, whose slots and gradients it is about"
             return "needs another precision: float16 skips steps" if precision == "float16_mixed" else None
@@ -143,6 +145,8 @@ class Recorder(ScriptRecorder):
             sharded=self._sharded,
         )
         kept = open_states(Path(out), states, follow, "torch", self._mapping, live, refused)
+        if rank > 0 and isinstance(kept, StateKeeper):
+            kept = None
         script_info = ScriptInfo.parse(
             {
                 "kind": "script",
@@ -297,21 +301,29 @@ class Recorder(ScriptRecorder):
                 self._seen["gradient"] = _norm(found)
             self._cost += time.perf_counter() - began
         if self._states is not None and self._states.wants(self.count):
-            self._guarded(self._exchange)
+            self._exchanged(self._exchange)
 
     @torch.no_grad()
     def _exchange(self) -> None:
         """Keep the gradients; or measure them, and update by the reference's."""
         assert self._states is not None
         self._states.saw(
-            self.count, {n: _array(_dense(t.grad)) for n, t in self._trained.items() if t.grad is not None}
+            self.count,
+            {n: _array(_dense(whole(t.grad))) for n, t in self._trained.items() if t.grad is not None},
         )
         self._states.place_slots(self.count)
         for name, array in (self._states.given(self.count) or {}).items():
             parameter = self._trained.get(name)
             # One that was not used stays so where its gradient is zero, as Keras gives it.
             if parameter is not None and (parameter.grad is not None or np.any(array)):
-                parameter.grad = torch.from_numpy(np.array(array)).to(parameter)
+                parameter.grad = placed(array, parameter)
+
+    def _of_ranks(self, measures: list[Measure]) -> list[Measure]:
+        if not self._distributed:
+            return measures
+        ranks: list[Any] = [None] * dist.get_world_size()
+        dist.all_gather_object(ranks, measures)
+        return worst_of(ranks)
 
     def _see_pass(self, module: nn.Module) -> None:
         """The model is about to be called. Once a step has trained it, its state is no longer that before the step."""
@@ -388,7 +400,8 @@ class Recorder(ScriptRecorder):
         total, count = _total(sums)
         size = 0 if ids is None else len(ids)
         compares = is_tapped(self.count, None) and not self._sharded
-        norm = float(_norm(list(self._trained.values()))) if compares else 0.0
+        with torch.no_grad():
+            norm = float(_norm(list(self._trained.values()))) if compares else 0.0
         table = torch.zeros(dist.get_world_size(), 4, dtype=torch.float64, device=self._device)
         table[dist.get_rank()] = torch.tensor([total, count, size, norm], dtype=torch.float64)
         dist.all_reduce(table)

@@ -5,7 +5,8 @@ the step; that of the next step is the state after it) and `gradients/STEP.safet
 
 The candidate starts these steps from the reference's state. Once its gradients were measured they are replaced by the reference's, so
 that its update is judged alone. What it made is compared at once, tensor by tensor, and `followed.jsonl` of its record has a
-line for each: see `Measure`.
+line for each: see `Measure`. Where several ranks train, each starts from that state, and a tensor's line is of the rank that is
+farthest from it.
 """
 
 from __future__ import annotations
@@ -146,6 +147,7 @@ class Follower:
             RecordError: the reference has no states, did not finish, or needs a mapping.
         """
         self.identity = identity_of(reference)
+        self._measures: list[Measure] = []
         info = read_header(reference).spec
         if not isinstance(info, ScriptInfo) or not (reference / STATES).is_dir():
             raise RecordError(f"follow: {reference} has no states; record that script with states=True")
@@ -225,7 +227,7 @@ class Follower:
         ours = self._gradients(step)
         self._given, self._trained, self._seen = {*ours}, {*ours, *gradients}, True
         known = {name: array for name, array in gradients.items() if name not in self._own}
-        self._write(measured(step, "gradients", ours, known))
+        self._measures += measured(step, "gradients", ours, known)
 
     def end(self, step: int) -> None:
         """The step is over: measure the update, the slots and the buffers."""
@@ -239,16 +241,16 @@ class Follower:
             due, made = (
                 {n: _minus(s[n], before[n]) for n in self._given if n in before} for s in (after, now)
             )
-            self._write(measured(step, "update", due, made, eps=self._eps, weights=before))
+            self._measures += measured(step, "update", due, made, eps=self._eps, weights=before)
         due, made = ({n: s[n] for n in before if n in s and n not in self._trained} for s in (after, now))
-        self._write(measured(step, "buffers", due, made))
+        self._measures += measured(step, "buffers", due, made)
         for slot in (slot for slot in sorted(kept) if self._shared(slot, kept, own)):
             theirs = {name: np.multiply(array, self._placed[slot]) for name, array in kept[slot].items()}
             mine = {name: array for name, array in own[slot].items() if name not in self._own}
             # Keras makes all slots at once, torch when it needs them: one that is zero was not used.
             used = {n for s in (theirs, mine) for n, array in s.items() if np.any(array)}
             theirs, mine = ({n: a for n, a in s.items() if n in used} for s in (theirs, mine))
-            self._write(measured(step, f"slots/{slot}", theirs, mine, eps=self._eps))
+            self._measures += measured(step, f"slots/{slot}", theirs, mine, eps=self._eps)
 
     def _shared(self, slot: str, kept: Slots, own: Slots) -> bool:
         """Whether both have a slot, and its meaning is known in both."""
@@ -303,9 +305,26 @@ class Follower:
         moved = move({name: array for name, array in state.items() if name not in left}, partial)
         return {first.get(name, name): array for name, array in moved.items()}
 
-    def _write(self, measures: list[Measure]) -> None:
-        with open(self._file, "ab") as file:
-            append(file, "".join(json.dumps(asdict(each)) + "\n" for each in measures).encode())
+    def taken(self) -> list[Measure]:
+        """Return what was measured since this was asked last."""
+        taken, self._measures = self._measures, []
+        return taken
+
+    def write(self, measures: Sequence[Measure]) -> None:
+        """Append measures to the record."""
+        if measures:
+            with open(self._file, "ab") as file:
+                append(file, "".join(json.dumps(asdict(each)) + "\n" for each in measures).encode())
+
+
+def worst_of(ranks: Sequence[Sequence[Measure]]) -> list[Measure]:
+    """Of what each rank measured of a step, each tensor's from the rank whose is farthest from the reference's; of equal ones, the first."""
+    worst: dict[tuple[str, str], Measure] = {}
+    for each in (each for measures in ranks for each in measures):
+        known = worst.setdefault((each.stage, each.tensor), each)
+        if (each.difference, each.ulps) > (known.difference, known.ulps):
+            worst[each.stage, each.tensor] = each
+    return list(worst.values())
 
 
 def identity_of(folder: Path) -> str:

@@ -18,7 +18,7 @@ import numpy as np
 from parity.common.base.errors import RecordError
 from parity.common.base.plain import print_error
 from parity.common.record.files import write_json
-from parity.common.record.followed import Follower, StateKeeper, spans
+from parity.common.record.followed import Follower, Measure, StateKeeper, spans
 from parity.common.record.header import STEP_FIELDS, claim_folder, header_of, write_summary
 from parity.common.record.invariants import ViolationWriter
 from parity.common.record.samples import Ids, SampleWriter
@@ -153,7 +153,7 @@ class ScriptRecorder:
             )
             write_json(self._folder / "header.json", header_of(script_info, placement, facts).to_dict())
             self._steps = open(self._folder / "steps.f64", "xb", buffering=0)
-        if isinstance(states, Follower):
+        if isinstance(states, Follower) and self.writes:
             print_error(
                 f"parity: {out} follows {states.reference}: at steps {spans(states.steps)} it starts from that script's weights and"
                 " updates by its gradients, which changes this training"
@@ -282,8 +282,7 @@ class ScriptRecorder:
         if self.writes:
             self._pending.append(Row(handle, seconds, given))
         self._guarded(self._violations.write, self._checks.step(self.count, self._observed()))
-        if self._states is not None:
-            self._guarded(self._states.end, self.count)
+        self._end_states()
         # Also where the disk is full: ranks agree on the steps that are tapped by counting them.
         self.count += 1
         if self.writes and len(self._pending) >= self._lag + self._chunk:
@@ -299,7 +298,22 @@ class ScriptRecorder:
     def _begin_step(self) -> None:
         """A step begins: its state is kept, or replaced by the reference's."""
         if self._states is not None:
-            self._guarded(self._states.begin, self.count)
+            self._exchanged(self._states.begin, self.count)
+
+    def _end_states(self) -> None:
+        """A step is over: what it left is measured, where it follows a reference's."""
+        if self._states is not None:
+            self._exchanged(self._states.end, self.count)
+        if isinstance(self._states, Follower):
+            self._guarded(self._states.write, self._of_ranks(self._states.taken()))
+
+    def _of_ranks(self, measures: list[Measure]) -> list[Measure]:
+        """What all ranks measured, of what this one did."""
+        return measures
+
+    def _exchanged(self, act: Callable[..., Written], *arguments: Any) -> Written | None:
+        """What the states' keeper or follower does. All ranks follow, and go on with it where there is nothing more to write to."""
+        return act(*arguments) if isinstance(self._states, Follower) else self._guarded(act, *arguments)
 
     def _evaluates(self) -> None:
         """The model is evaluated before the step at hand, which a reference may keep for that."""

@@ -13,6 +13,8 @@ from parity.common.base.files import numbered_folders
 from parity.common.diagnosis.result import Diagnosis
 from parity.common.parity.result import Result
 from parity.common.record import RunRecord
+from parity.common.record.followed import STATES
+from parity.common.spec import ScriptInfo
 from parity.common.study.result import StudyResult
 
 if TYPE_CHECKING:
@@ -124,13 +126,22 @@ def _more_proof(reference: RunRecord, candidate: RunRecord, floor_missing: bool)
                 )
             )
         return steps
+    kept = (reference.folder / STATES).is_dir()
+    first = "" if kept else "the reference with states=True and "
+    followed = f"record {first}the candidate once more with follow=, which judges each step by itself"
     return [
-        NextStep("record the candidate once more with follow=, which judges each step by itself"),
+        *([] if _is_replicated_tensorflow(candidate) else [NextStep(followed)]),
         NextStep(
             "or record four runs with order=1 to order=4, which show what rounding alone does",
             _command("compare", reference, candidate, " --floor ORDERED_RUN..."),
         ),
     ]
+
+
+def _is_replicated_tensorflow(record: RunRecord) -> bool:
+    """Whether a record is of a script that cannot follow, see `tf_impl.recorder`."""
+    info = record.run_info
+    return isinstance(info, ScriptInfo) and info.framework == "tensorflow" and info.world_size > 1
 
 
 def _in_float64(*records: RunRecord) -> NextStep:

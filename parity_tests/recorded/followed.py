@@ -48,6 +48,18 @@ CROSS: dict[str, Due] = {
     "momentum": [("update", 1)],
     "weight decay": [("update", 0)],
 }
+# Of two ranks that follow one process.
+RANK_FAULTS: dict[str, dict[str, Due]] = {
+    "ddp": {
+        "": [],
+        "own weights": [],
+        "weight decay": [("update", 0)],
+        "added up": [("gradients", 0)],
+        "not reduced": [("gradients", 0)],
+        "one rank": [("gradients", 0)],
+    },
+    "fsdp": {"": [], "weight decay": [("update", 0)]},
+}
 
 MAPPING = """\
 keras: scripts:keras
