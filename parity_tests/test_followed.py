@@ -296,6 +296,12 @@ def test_what_cannot_be_followed_is_refused(
     assert "\n" not in str(raised.value)
 
 
+def test_a_run_does_not_follow_itself(runs: Path) -> None:
+    """With overwrite=True it would remove what it follows."""
+    with pytest.raises(RecordError, match="is where this run is recorded itself"):
+        open_states(runs / "torch", False, runs / "torch", "torch", None, Nothing(), lambda: None)
+
+
 def test_a_model_with_other_tensors_is_refused(runs: Path, tmp_path: Path) -> None:
     follower = open_states(tmp_path, False, runs / "torch", "torch", None, Nothing(), lambda: None)
     assert follower is not None

@@ -10,7 +10,7 @@ import pytest
 from parity.common.base.errors import RecordError
 from parity.common.parity.result import judge
 from parity.common.record import read_record
-from parity.common.record.script import ALWAYS, RAREST, Pace, ScriptRecorder
+from parity.common.record.script import ALWAYS, RAREST, Pace, ScriptRecorder, check_unused
 from parity.common.spec import ScriptInfo
 from parity.common.state.canonical import State
 from parity_tests.helpers.records import one_line
@@ -19,12 +19,11 @@ from parity_tests.helpers.records import one_line
 class Plain(ScriptRecorder):
     """A recorder of a loop in pure Python."""
 
-    def __init__(self, out: Path, **given: int | None) -> None:
+    def __init__(self, out: Path, overwrite: bool = False, **given: int | None) -> None:
         script_info = ScriptInfo(kind="script", framework="python", precision="float64")
         facts = {"versions": {}, "devices": ["cpu"], "threads": {}}
-        super().__init__(
-            out, script_info, facts, given.get("order"), given.get("every"), given.get("lag") or 0
-        )
+        numbers = given.get("order"), given.get("every"), given.get("lag") or 0
+        super().__init__(out, script_info, facts, *numbers, overwrite=overwrite)
 
     def _kept(self, value: float) -> float:
         return float(value)
@@ -104,6 +103,40 @@ def test_a_taken_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("")
     with pytest.raises(RecordError, match=r"already holds mine\.txt"):
         Plain(tmp_path)
+    with pytest.raises(RecordError, match="no header"):
+        Plain(tmp_path, overwrite=True)
+    assert (tmp_path / "mine.txt").exists()
+
+
+def test_a_script_that_is_run_again_replaces_its_record_where_asked(tmp_path: Path) -> None:
+    def run(loss: float, overwrite: bool) -> None:
+        recorder = Plain(tmp_path / "run", overwrite)
+        recorder.step(loss, 1)
+        recorder.finish()
+
+    def recorded() -> list[float]:
+        return read_record(tmp_path / "run").columns["loss_sum"].tolist()
+
+    run(1.0, True)
+    with pytest.raises(RecordError, match="or give overwrite=True to replace an earlier record"):
+        run(2.0, False)
+    assert recorded() == [1.0]
+    run(3.0, True)
+    assert recorded() == [3.0]
+    (tmp_path / "run" / "thesis.tex").write_text("")
+    with pytest.raises(
+        RecordError, match=r"holds 'thesis\.tex', which is of no record, so overwrite=True leaves"
+    ):
+        run(4.0, True)
+    assert recorded() == [3.0]
+
+
+def test_a_callback_records_one_call(tmp_path: Path) -> None:
+    check_unused(None, "fit")
+    recorder = Plain(tmp_path / "run")
+    with pytest.raises(RecordError, match="one call of fit, and this one has"):
+        check_unused(recorder, "fit")
+    recorder._abandon()
 
 
 def test_a_full_disk_ends_the_recording_and_not_the_training(

@@ -77,11 +77,12 @@ class Recorder(ScriptRecorder):
         follow: str | Path | None = None,
         frozen: Sequence[str] = (),
         checks: bool = True,
+        overwrite: bool = False,
     ) -> None:
         """Begin a record and write the model's initial state.
 
         Args:
-            out: a new folder.
+            out: a new folder, or with `overwrite` one of an earlier record.
             model: as it is trained, built.
             optimizer: of Keras. Without it the learning rate is not recorded, nor is the gradient's norm unless
                 `gradients` are given to `step`.
@@ -101,6 +102,7 @@ class Recorder(ScriptRecorder):
                 gradients, so each step is compared by itself. **This changes the training.**
             frozen: names of tensors, or prefixes of names, that must not change; a change is reported.
             checks: check invariants while the script trains (see `parity check`).
+            overwrite: replace an earlier record in `out`, and nothing else.
 
         Raises:
             RecordError: the folder is taken, the model is not built yet, its type is no precision, or there is nothing
@@ -152,7 +154,9 @@ class Recorder(ScriptRecorder):
             "devices": [device.name for device in tf.config.list_logical_devices("GPU" if on_gpu else "CPU")],
             "threads": runtime.thread_counts(),
         }
-        super().__init__(out, script_info, facts, order, every, _LAG if on_gpu else 0, kept, observer)
+        super().__init__(
+            out, script_info, facts, order, every, _LAG if on_gpu else 0, kept, observer, overwrite
+        )
         self._state("initial", self._final_state())
         self._write_outline(lambda: outline(model, model.name, None, optimizer))
         self._cost = 0.0

@@ -79,11 +79,12 @@ class Recorder(ScriptRecorder):
         follow: str | Path | None = None,
         frozen: Sequence[str] = (),
         checks: bool = True,
+        overwrite: bool = False,
     ) -> None:
         """Begin a record and write the model's initial state.
 
         Args:
-            out: a new folder.
+            out: a new folder, or with `overwrite` one of an earlier record.
             model: as it is trained; wrapped (DDP, compiled) or not.
             optimizer: of torch.optim, or a wrapper with one in `.optimizer`. Without it the learning rate is not
                 recorded, nor is the gradient's norm unless `gradients()` is called.
@@ -103,6 +104,7 @@ class Recorder(ScriptRecorder):
                 gradients, so each step is compared by itself. **This changes the training.**
             frozen: names of tensors, or prefixes of names, that must not change; a change is reported.
             checks: check invariants while the script trains (see `parity check`).
+            overwrite: replace an earlier record in `out`, and nothing else.
 
         Raises:
             RecordError: the folder is taken, the model is not built yet, its type is no precision, or there is nothing
@@ -168,7 +170,9 @@ class Recorder(ScriptRecorder):
         }
         lag = 0 if self._device.type == "cpu" else _LAG
         initial = self._final_state()
-        super().__init__(out if rank == 0 else None, script_info, facts, order, every, lag, kept, observer)
+        super().__init__(
+            out if rank == 0 else None, script_info, facts, order, every, lag, kept, observer, overwrite
+        )
         self._seen: dict[str, Any] = {}  # norms of the step at hand by name
         self._rate, self._cost, self._first = NAN, 0.0, True
         self._ranks: tuple[Sequence[float], Sequence[Ids]] = (), ()  # as in `StepObservation`

@@ -17,7 +17,7 @@ from parity.common.base.terminal import Terminal
 from parity.common.execution import progress
 from parity.common.execution.checks import check_run, effective_batch
 from parity.common.execution.worker import Workers, require
-from parity.common.record.header import read_header
+from parity.common.record.header import strangers_to_record
 from parity.common.spec import Placement, RunConfig, TrainSpec
 
 TIMED_STEPS = 40
@@ -40,11 +40,6 @@ class Job:
 # What `parity run` and `parity scale` write into their folder.
 _OF_A_SESSION = re.compile(
     rf"runs|floor|timing|logs|round_\d+|{re.escape(QUESTION)}|spec\.yaml|report\.(html|json|xml)|diagnosis_\d+\.(html|json)"
-)
-# What lies beside the folders of a record, at its top and in its parts.
-_OF_A_RECORD = re.compile(
-    r"(header|summary|start|layers|outline|notes)\.json|steps\.f64|followed\.jsonl|(initial|final|first_gradients)\.safetensors|lock"
-    r"|sample_ids|fingerprints|taps|phases|memory|violations|resumed|checkpoints|tensorboard|trace|forced|states|gradients|evaluation"
 )
 # A title, and the runs under it.
 Stage = tuple[str, list[Job]]
@@ -242,11 +237,7 @@ def remove(folder: Path) -> None:
         return
     names, what = {path.name for path in folder.iterdir()}, "session"
     if (folder / "header.json").is_file():
-        read_header(folder)
-        names, what = (
-            {name for name in names if not _OF_A_RECORD.fullmatch(name.removesuffix(".partial"))},
-            "record",
-        )
+        names, what = strangers_to_record(folder), "record"
     stranger = foreign(names)
     if stranger is not None or not (what == "record" or {"runs", QUESTION} & names):
         why = "no session and no record" if stranger is None else f"{stranger!a}, which is of no {what}"

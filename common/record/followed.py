@@ -423,7 +423,12 @@ def open_states(
     """What a recorder asked for by `states=` and `follow=`; raises RecordError where it cannot be had."""
     if not states and follow is None:
         return None
-    why = "states= and follow= go not together" if states and follow is not None else refused()
+    if states and follow is not None:
+        why: str | None = "states= and follow= go not together"
+    elif follow is not None and Path(follow).resolve() == folder.resolve():
+        why = f"{follow} is where this run is recorded itself"
+    else:
+        why = refused()
     if why is not None:
         raise RecordError(f"{'follow' if follow is not None else 'states'}: {why}")
     return (

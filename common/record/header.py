@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import os
 import platform
+import re
+import shutil
 import struct
 import subprocess
 from collections.abc import Callable
@@ -28,6 +30,11 @@ FORMAT = "parity-run-record"
 SCHEMA = 2
 # Records that a message names.
 _LISTED = 3
+# What lies beside the folders of a record, at its top and in its parts.
+_OF_A_RECORD = re.compile(
+    r"(header|summary|start|layers|outline|notes)\.json|steps\.f64|followed\.jsonl|(initial|final|first_gradients)\.safetensors|lock"
+    r"|sample_ids|fingerprints|taps|phases|memory|violations|resumed|checkpoints|tensorboard|trace|forced|states|gradients|evaluation"
+)
 STEP_FIELDS = (
     "loss_sum",
     "count",
@@ -206,10 +213,29 @@ def git_revision() -> str | None:
     return head.stdout.strip() or None if head.returncode == 0 else None
 
 
-def claim_folder(path: Path) -> None:
-    """Create the folder of a new record; raises RecordError where one is already there."""
+def strangers_to_record(folder: Path) -> set[str]:
+    """The names in a record's folder that no record has; raises RecordError where it is no record."""
+    read_header(folder)
+    names = {path.name for path in folder.iterdir()}
+    return {name for name in names if not _OF_A_RECORD.fullmatch(name.removesuffix(".partial"))}
+
+
+def remove_record(folder: Path) -> None:
+    """Remove an earlier record; raises RecordError for what is none, or holds anything else. What is not there stays so."""
+    if not folder.exists():
+        return
+    with naming_os_errors(RecordError, f"{folder}: cannot be overwritten"):
+        if stranger := min(strangers_to_record(folder), default=None):
+            raise RecordError(
+                f"{folder}: holds {stranger!a}, which is of no record, so overwrite=True leaves it alone"
+            )
+        shutil.rmtree(folder)
+
+
+def claim_folder(path: Path, remedy: str = "choose a new folder or remove this one") -> None:
+    """Create the folder of a new record; raises RecordError, with a remedy, where something is already there."""
     with naming_os_errors(RecordError, f"{path}: cannot be used as an output folder"):
         path.mkdir(parents=True, exist_ok=True)
         occupant = next(path.iterdir(), None)
     if occupant is not None:
-        raise RecordError(f"{path}: already holds {occupant.name}; choose a new folder or remove this one")
+        raise RecordError(f"{path}: already holds {occupant.name}; {remedy}")

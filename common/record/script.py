@@ -19,7 +19,7 @@ from parity.common.base.errors import RecordError
 from parity.common.base.plain import print_error
 from parity.common.record.files import write_json
 from parity.common.record.followed import Follower, Measure, StateKeeper, spans
-from parity.common.record.header import STEP_FIELDS, claim_folder, header_of, write_summary
+from parity.common.record.header import STEP_FIELDS, claim_folder, header_of, remove_record, write_summary
 from parity.common.record.invariants import ViolationWriter
 from parity.common.record.samples import Ids, SampleWriter
 from parity.common.record.script_checks import Observer, ScriptChecks, StepObservation
@@ -109,6 +109,7 @@ class ScriptRecorder:
         lag: int,
         states: StateKeeper | Follower | None = None,
         observer: Observer | None = None,
+        overwrite: bool = False,
     ) -> None:
         """Begin a record.
 
@@ -121,6 +122,7 @@ class ScriptRecorder:
             lag: after how many further steps a step's numbers are read.
             states: what keeps this script's states, or has it follow another's.
             observer: of the model, for the checks.
+            overwrite: an earlier record in the folder is removed.
 
         Raises:
             RecordError: the folder holds something, or cannot be made.
@@ -145,7 +147,11 @@ class ScriptRecorder:
         self._sums: Sums = []
         self._parts: list[Ids] = []
         if self.writes:
-            claim_folder(self._folder)
+            if overwrite:
+                remove_record(self._folder)
+            claim_folder(
+                self._folder, "choose a new folder, or give overwrite=True to replace an earlier record"
+            )
             placement = Placement(
                 framework="tensorflow" if script_info.naming == "keras" else "torch",
                 strategy="single",
@@ -373,6 +379,14 @@ class ScriptRecorder:
         for file in (self._steps, self._samples, self._taps, self._violations):
             if file is not None:
                 file.close()
+
+
+def check_unused(recorder: ScriptRecorder | None, method: str) -> None:
+    """Raise RecordError where a callback has recorded a call of such a method already."""
+    if recorder is not None:
+        raise RecordError(
+            f"a callback records one call of {method}, and this one has done so: give each call a callback and a folder of its own"
+        )
 
 
 def mapping_of(given: str | Path | Mapping | None) -> Mapping | None:

@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 
 from parity.common.base.errors import RecordError
-from parity.common.record.script import NAN
+from parity.common.record.script import NAN, check_unused
 from parity.tf_impl.recorder import Recorder
 
 
@@ -28,7 +28,7 @@ class RecorderCallback(keras.callbacks.Callback):
         """Make a callback for one call of `fit`.
 
         Args:
-            out: a new folder.
+            out: a new folder, or with `overwrite=True` one of an earlier record.
             ids: gives the sample ids of step 0, 1, 2, ..., which a callback cannot see.
             summed: whether the model's loss is a sum over the samples (reduction="sum"), and not their mean.
             given: as `Recorder` takes them.
@@ -39,6 +39,7 @@ class RecorderCallback(keras.callbacks.Callback):
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Begin the record; the model is built and compiled by now."""
+        check_unused(self._recorder, "fit")
         model = self.model
         if model.distribute_strategy.num_replicas_in_sync > 1:
             raise RecordError(

@@ -16,6 +16,7 @@ import lightning.pytorch as pl
 import torch
 
 from parity.common.base.errors import RecordError
+from parity.common.record.script import check_unused
 from parity.torch_impl.recorder import Recorder
 from parity.torch_impl.recorders.batches import size_of
 
@@ -34,7 +35,7 @@ class RecorderCallback(pl.Callback):
         """Make a callback.
 
         Args:
-            out: a new folder.
+            out: a new folder, or with `overwrite=True` one of an earlier record.
             ids: gives the sample ids of a batch; None: they are not recorded.
             count: gives over how many samples a batch's loss is a mean; None: the size of its first tensor.
             given: as `Recorder` takes them.
@@ -45,6 +46,7 @@ class RecorderCallback(pl.Callback):
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Begin the record; the optimizer is there by now."""
+        check_unused(self._recorder, "fit")
         if len(trainer.optimizers) != 1 or not pl_module.automatic_optimization:
             raise RecordError(
                 f"RecorderCallback sees one optimizer under automatic optimization, received"

@@ -14,6 +14,7 @@ from typing import Any
 
 from transformers import Trainer, TrainerCallback
 
+from parity.common.record.script import check_unused
 from parity.torch_impl.recorder import Recorder
 from parity.torch_impl.recorders.batches import size_of
 
@@ -26,7 +27,7 @@ class RecorderCallback(TrainerCallback):
 
         Args:
             trainer: that it is added to.
-            out: a new folder.
+            out: a new folder, or with `overwrite=True` one of an earlier record.
             ids: the column with sample ids, which is then kept from the model; it needs remove_unused_columns=False.
             given: as `Recorder` takes them.
         """
@@ -36,6 +37,7 @@ class RecorderCallback(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         """Begin the record; model and optimizer are as they are trained."""
+        check_unused(self._recorder, "train")
         trainer = self._trainer
         several = args.world_size > 1
         self._recorder = Recorder(
