@@ -46,8 +46,9 @@ from parity.torch_impl import runtime
 from parity.torch_impl.external import names
 from parity.torch_impl.external.outline import outline
 from parity.torch_impl.recorder_observer import ModelObserver
-from parity.torch_impl.recorder_states import LiveState, placed, whole
+from parity.torch_impl.recorder_states import LiveState
 from parity.torch_impl.recorder_taps import LayerTaps
+from parity.torch_impl.sharding.tensors import tensor_like, whole
 
 # On a GPU, a step's numbers are read when so many more have been launched, and nothing waits for them.
 _LAG = 8
@@ -320,7 +321,7 @@ class Recorder(ScriptRecorder):
             parameter = self._trained.get(name)
             # One that was not used stays so where its gradient is zero, as Keras gives it.
             if parameter is not None and (parameter.grad is not None or np.any(array)):
-                parameter.grad = placed(array, parameter)
+                parameter.grad = tensor_like(array, parameter)
 
     def _of_ranks(self, measures: list[Measure]) -> list[Measure]:
         if not self._distributed:

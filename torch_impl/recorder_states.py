@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor, distribute_tensor
 
 from parity.common.record.live import Live
 from parity.common.record.trace import Array
 from parity.torch_impl.external import names
 from parity.torch_impl.external.calling import array_of
 from parity.torch_impl.external.checkpoints import SLOTS
-
-
-def whole(tensor: Tensor) -> Tensor:
-    """A tensor with the parts that the other ranks hold; all of them ask for it."""
-    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
-
-
-def placed(array: Array, like: Tensor) -> Tensor:
-    """A new tensor of an array's values, of the type, on the device and sharded as another is."""
-    tensor = torch.from_numpy(np.array(array)).to(like.device, like.dtype)
-    if isinstance(like, DTensor):
-        return distribute_tensor(tensor, like.device_mesh, like.placements)
-    return tensor
+from parity.torch_impl.sharding.tensors import tensor_like, whole
 
 
 class LiveState(Live):
@@ -37,7 +23,7 @@ class LiveState(Live):
     @staticmethod
     @torch.no_grad()
     def assign(tensor: Tensor, array: Array) -> None:
-        tensor.copy_(placed(array, tensor))
+        tensor.copy_(tensor_like(array, tensor))
 
     def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         self._model, self._optimizer = model, optimizer

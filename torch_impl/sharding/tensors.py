@@ -17,6 +17,24 @@ def local(tensor: Tensor) -> Tensor:
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
+def whole(tensor: Tensor) -> Tensor:
+    """All of a tensor; collective where it is sharded."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def shard_like(native: Tensor, live: Tensor) -> Tensor:
+    """A whole tensor, sharded as another is."""
+    if not isinstance(live, DTensor):
+        return native
+    # Every rank holds the whole value already: nothing needs to be sent.
+    return distribute_tensor(native, live.device_mesh, live.placements, src_data_rank=None)
+
+
+def tensor_like(array: np.ndarray, live: Tensor) -> Tensor:
+    """A new tensor of an array's values, of another's type, on its device and sharded as it is."""
+    return shard_like(torch.from_numpy(np.array(array)).to(live.device, live.dtype), live)
+
+
 @dataclass(frozen=True)
 class Shards:
     """How a tensor's elements, one after another, are divided over ranks: `sizes[rank]` of them each."""
@@ -84,10 +102,7 @@ class CanonicalTensor:
         live = self.live
         if self.flat is not None:
             return self.flat.part(native)
-        if not isinstance(live, DTensor):
-            return native
-        # Every rank holds the whole value already: nothing needs to be sent.
-        return distribute_tensor(native, live.device_mesh, live.placements, src_data_rank=None).to_local()
+        return local(shard_like(native, live))
 
     def gather(self, part: Tensor) -> Tensor:
         """The whole tensor of which `part` is this rank's shard; collective where it is sharded."""
