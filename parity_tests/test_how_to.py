@@ -134,10 +134,10 @@ subprocess.run([sys.executable, "-m", "pytest", "-q", "-m", "parity"], check=Tru
     ),
     "diagnosis": ("", None),  # how a cause is listed
     "faq": (
-        "import torch\nfrom torch import nn\nfrom torch.nn import functional as F",
+        "import torch\nfrom torch import nn",
         """
 #HERE
-norm, x = BatchNorm(3), torch.randn(4, 3, 5, 5)
+norm, x = KerasBatchNorm(3, eps=1e-3, momentum=0.01), torch.randn(4, 3, 5, 5)
 assert torch.allclose(norm(x), nn.BatchNorm2d(3, eps=1e-3)(x))
 assert torch.allclose(norm.running_var, 0.99 + 0.01 * x.var((0, 2, 3), unbiased=False))
 """,

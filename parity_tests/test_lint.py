@@ -16,7 +16,7 @@ from parity.common.external.lint.effective import effective, items_of
 from parity.common.external.lint.initial import drawn
 from parity.common.external.lint.lint import Audit, audit
 from parity.common.external.lint.optimizer_settings import OPTIMIZERS
-from parity.common.external.lint.settings import LAYERS, PLUMBING, ROWS
+from parity.common.external.lint.settings import LAYERS, PASTE, PLUMBING, ROWS
 from parity.common.spec.external.mapping import LayerPair
 from parity.common.spec.external.outline import LayerInfo, Outline
 from parity_tests.helpers import ROOT
@@ -89,6 +89,12 @@ def test_with_all_made_equal_nothing_is_named(nets: dict[str, tuple[Outline, Out
 
 
 @pytest.mark.parametrize("kept", ["initial values", "layout", "forward", "training mode", "update"])
+def test_what_is_to_be_pasted_is_what_was_tried() -> None:
+    tried = (ROOT / "parity_tests" / "external_models" / "lint_torch.py").read_text()
+    assert PASTE["running_variance"] in tried
+    assert PASTE["running_variance"] in (ROOT / "docs" / "how_to" / "faq.md").read_text()
+
+
 def test_what_equal_weights_settle_does_not_count(
     nets: dict[str, tuple[Outline, Outline]], kept: str
 ) -> None:

@@ -99,7 +99,7 @@ class StageSummary:
 class Explanation:
     """Why.
 
-    cause: its key in the catalogue. text: one sentence. fix: one line. evidence: what was tried. defect: what is wrong
+    cause: its key in the catalogue. text: one sentence. fix: one line. paste: code that the fix speaks of, "" without. evidence: what was tried. defect: what is wrong
     wherever it is, so that findings with equal ones are one; "" where it is of this place alone. layers: all that have
     it, the finding's own first; none where it is of no layer.
     """
@@ -113,6 +113,7 @@ class Explanation:
     culprit: str = ""
     defect: str = ""
     layers: tuple[str, ...] = ()
+    paste: str = ""
 
 
 @dataclass(frozen=True)

@@ -100,8 +100,9 @@ def _splits_line(result: Result) -> str:
     bounded = [audit for audit in result.audits if audit.audited_steps < audit.steps]
     # Of a run too long to audit whole, only what was audited is claimed.
     how = "none missing or doubled" if not bounded else f"as hashes say; as planned in {bounded[0].extent}"
+    trained = result.records[0].train_spec.data.train_samples
     return (
-        f"the same samples at every step, {how} ({result.audits[0].samples} samples"
+        f"the same samples at every step, {how} ({result.audits[0].samples} visits to {trained} samples,"
         f" over {', '.join(map(str, parts))} replicas)"
     )
 

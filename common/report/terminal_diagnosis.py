@@ -257,3 +257,5 @@ def _finding(count: int, finding: Finding, console: Terminal) -> None:
         facts |= {"fix": why.fix} if why.fix else {}
     for name, text in facts.items():
         console.say(f"     {name:<9} {escape(text)}")
+    for line in () if why is None else why.paste.splitlines():
+        console.say(f"{'':<15}{escape(line)}")

@@ -245,6 +245,12 @@ class OtherPadding(Pooled):
     padding = 0
 
 
+class StockNorm(Pooled):
+    """With torch's own statistics."""
+
+    norm = nn.BatchNorm2d
+
+
 class OtherMomentum(Pooled):
     """Keras's number, which means the opposite here."""
 

@@ -54,14 +54,29 @@ ROWS: Mapping[int, str] = {
     49: "loss scale",
 }
 
+# Code that a fix of torch's side speaks of, by setting.
+PASTE: Mapping[str, str] = {
+    "running_variance": """\
+class KerasBatchNorm(nn.BatchNorm2d):  # or nn.BatchNorm1d, nn.BatchNorm3d
+    def forward(self, x):
+        if not self.training:
+            return super().forward(x)
+        axes = [0, *range(2, x.dim())]
+        with torch.no_grad():
+            self.running_mean.lerp_(x.mean(axes), self.momentum)
+            self.running_var.lerp_(x.var(axes, unbiased=False), self.momentum)
+        return nn.functional.batch_norm(x, None, None, self.weight, self.bias, True, 0.0, self.eps)
+"""
+}
+
 
 @dataclass(frozen=True)
 class Meaning:
     """What a setting is.
 
     row: of DIFFERENCES, None where it has none. changes: what the two models do differently. keras, torch: how to
-    give one side the other's value: {v} is that value, {c} one minus it. optional: a layer without it has none,
-    rather than one that could not be read.
+    give one side the other's value: {v} is that value, {c} one minus it, {tanh} torch's word for it where it is of a GELU.
+    optional: a layer without it has none, rather than one that could not be read.
     """
 
     row: int | None
@@ -77,7 +92,8 @@ class Meaning:
         if isinstance(value, int | float) and not isinstance(value, bool):
             opposite = said(round(1 - float(value), 12))
         spelt = _spelt(value, side) if self.changes == "initial values" else said(value)
-        return template.replace("{v}", spelt).replace("{c}", opposite)
+        tanh = "'tanh'" if value else "'none'"
+        return template.replace("{v}", spelt).replace("{c}", opposite).replace("{tanh}", tanh)
 
 
 def _forward(keras: str, torch: str, row: int | None = None, optional: bool = False) -> Meaning:
@@ -205,7 +221,7 @@ _BATCH_NORM = {
     "epsilon": _forward("epsilon={v}", "eps={v}", row=2),
     "running_variance": _training(
         "no such setting: a layer of your own that stores the {v} variance",
-        "no such setting: a subclass that stores the {v} variance, whose lines are in docs/how_to/faq.md",
+        "no such setting: a subclass, KerasBatchNorm of the FAQ, stores the {v} variance",
         row=3,
     ),
     "statistics": _STATISTICS,
@@ -301,7 +317,7 @@ _ACTIVATION = {
     "function": _forward("activation: {v}", "activation: {v}"),
     "negative_slope": _forward("negative_slope={v}", "negative_slope={v}", row=41, optional=True),
     "approximate": _forward(
-        "keras.activations.gelu(x, approximate={v})", "approximate: 'tanh' where {v}", row=46, optional=True
+        "keras.activations.gelu(x, approximate={v})", "approximate={tanh}", row=46, optional=True
     ),
     "axis": _forward("axis: {v}", "dim: {v}", optional=True),
     **{

@@ -493,7 +493,10 @@ class _Search:
         pair = self.pairs[index]
         doubt, note, source = pair.doubt, pair.note, pair.source
         if far > WRONG:
-            doubt = _and(doubt, f"with these tensors the layers differ by {far:.1g} of the largest value")
+            doubt = _and(
+                doubt,
+                f"with these tensors the layers differ by {far:.1g} of the largest value: no counterparts, or another setting",
+            )
         else:
             if far > AGREES:
                 note = _and(note, f"the layers agree to {far:.1g} only: they differ in something else")

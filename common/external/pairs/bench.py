@@ -142,8 +142,8 @@ class Bench(LoadedPair):
         named = ", ".join(rounded[:_NAMED])
         more = f" and {len(rounded) - _NAMED} more" if len(rounded) > _NAMED else ""
         return (
-            f"constants that go through float32: {named}{more}; by experiment: with these kept in float64 outputs or"
-            f" gradients change by {off:.2g}, and the models are compared so; no fault of the port"
+            f"no fault of the port: some constants go through float32 ({named}{more}); kept in float64, by experiment, they"
+            f" change outputs or gradients by {off:.2g}, and so the models are compared"
         )
 
     @cached_property

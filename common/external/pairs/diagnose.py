@@ -44,6 +44,7 @@ _STAGES = ("before", "forward", "loss", "backward", "gradient", "buffers", "eval
 _BY_STEP = ("before", "forward", "evaluation", "loss", "backward", "gradient", "buffers", "update")
 _PASSES = ("forward", "evaluation")
 _LISTED = 4
+_EVALUATION_ALONE = "training is not affected: only statistics that evaluation uses differ, by 1/N of the variance of N values"
 
 
 def diagnose_pair(
@@ -212,6 +213,10 @@ class PairSource(core.ObservationSource):
             )
         off = any(not tensor.agrees for tensor in self.as_trained if decides(tensor))
         diverge = bool(findings) or when is not None or off
+        if when is not None and findings and all(_of_evaluation_alone(finding) for finding in findings):
+            when = replace(when, evidence=f"{when.evidence}; {_EVALUATION_ALONE}")
+        # What was put right for the search agrees in its last passes.
+        found = [t for finding in findings if finding.step == STEP for t in finding.tensors]
         keras, torch = self.bench.outlines
         return Diagnosis(
             "live models",
@@ -220,7 +225,7 @@ class PairSource(core.ObservationSource):
             "pair",
             "divergent" if diverge else "parity",
             (when or _when(self.as_trained, findings)) if diverge else None,
-            steps=(StepComparison(STEP, tuple(self.as_trained), tuple(self.search.injected)),),
+            steps=(StepComparison(STEP, tuple(self.as_trained), (*self.search.injected, *found)),),
             findings=tuple(findings),
             notes=tuple(self.notes),
             premise=premise,
@@ -262,6 +267,11 @@ class PairSource(core.ObservationSource):
             self.notes.append(
                 f"{said}, which does not count here, since the weights were copied; parity lint lists them"
             )
+
+
+def _of_evaluation_alone(finding: Finding) -> bool:
+    """Whether a defect changes no training, but statistics that evaluation uses."""
+    return finding.explanation is not None and finding.explanation.cause == "setting:running_variance"
 
 
 def _when(as_trained: Sequence[TensorComparison], findings: Sequence[Finding]) -> When:

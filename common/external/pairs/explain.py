@@ -13,6 +13,7 @@ from parity.common.base.errors import ExternalModelError
 from parity.common.diagnosis import limits
 from parity.common.diagnosis.result import Confidence, Explanation
 from parity.common.external.lint.lint import Difference
+from parity.common.external.lint.settings import PASTE
 from parity.common.external.pairs.bench import Bench
 from parity.common.external.pairs.points import Point, Segment
 from parity.common.external.process.pass_result import Arrays
@@ -95,6 +96,7 @@ def by_setting(suspect: Difference, confidence: Confidence, evidence: str) -> Ex
         evidence,
         defect=suspect.defect,
         layers=layers,
+        paste=PASTE.get(suspect.setting, ""),
     )
 
 
@@ -138,8 +140,8 @@ def _passes(bench: Bench) -> float:
 
 
 def _set_alike(tensor: DeviatingTensor, suspect: Difference, way: Change, deviation: float) -> Attribution:
-    other = "Keras's" if way.side == "torch" else "torch's"
-    evidence = tensor.by_experiment(deviation, f": {other} value set in {way.layer}")
+    one, other = ("torch", "Keras") if way.side == "torch" else ("Keras", "torch")
+    evidence = tensor.by_experiment(deviation, f": {other}'s value set in {one}'s {way.layer}")
     return Attribution(by_setting(suspect, "confirmed", evidence), (way,))
 
 

@@ -225,8 +225,7 @@ class _Flow:
         self.suspects = suspects_of(self.bench.outlines, mapping)
         if rates_line is not None:
             self._tell(rates_line)
-        if self.bench.rounded_constants is not None:
-            self._tell(self.bench.rounded_constants)
+        constants = self.bench.rounded_constants
         alike = self._forward()
         self._show(alike)
         self.updates = self._updates()
@@ -238,6 +237,8 @@ class _Flow:
         alike = alike and self._loss()
         if not alike or self.bench.decayed or (self.updates is not None and self.updates.findings):
             return Outcome(opened.outlines, None, self._diagnosed(None))
+        if constants is not None:
+            self._tell(constants)
         if any(info.constraint and info.trainable for info in opened.outlines[0].tensors):
             self._tell(
                 "constraints of Keras's weights: torch's optimizer makes the same of three updates; training goes without"
@@ -284,6 +285,12 @@ class _Flow:
         pairs, doubts = len(mapping.tensors), doubts_of(mapping)
         self._tell(f"mapping: {pairs} pairs of tensors, {len(mapping.doubtful)} doubtful, {path}")
         self._list(doubts, f", in {path}")
+        flat = [pair.label for pair in mapping.tensors if str(pair.rule).startswith("flatten")]
+        if flat:
+            self._tell(
+                f"behind a flatten: {flat[0]}{f' and {len(flat) - 1} more' if len(flat) > 1 else ''}: torch's elements come in another"
+                " order there, so a plain transpose of the weights is wrong; parity export copies them as the mapping says"
+            )
         self.unshared = unshared(mapping, opened.outlines)
         if self.unshared is None:
             check_mapped(mapping, opened.outlines, path)
@@ -380,6 +387,8 @@ class _Flow:
                 )
         spec = spec_of(self.asked, self.bench, self.folder / WEIGHTS, optimizer, self.masks, joined)
         (self.folder / SPEC).write_text(dump_yaml(spec), encoding="utf-8")
+        data = spec.data
+        self._tell(f"data: {data.train_samples} samples to train, the last {data.eval_samples} to evaluate")
         self._tell(f"spec: {self.folder / SPEC} (again: parity run --spec {self.folder / SPEC})")
         return spec
 
@@ -401,8 +410,8 @@ class _Flow:
             texts = ["tensorflow:mirrored:1", "torch:single:1"]
         elif spec.per_replica_statistics:
             self._tell(
-                f"batch norm, or a loss of the batch as a whole, is of each replica's samples, so both train on {replicas}"
-                " replicas and none on one: that would be other mathematics"
+                f"batch norm, or a loss of the batch as a whole, is of each replica's samples, so that {replicas} replicas compute"
+                f" something else than one: both train on {replicas} (--replicas 1: both on one)"
             )
         else:
             texts = ["tensorflow:mirrored:1", "torch:single:1", *texts]
