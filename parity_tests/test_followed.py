@@ -155,6 +155,11 @@ def test_ranks_follow_one_process_and_one_process_ranks(
     assert comparison.verdict == ("divergent" if due else "parity"), comparison.reason
     assert [(finding.stage, finding.step) for finding in diagnosis.findings] == due
     assert {each.step for each in read_measures(ranks / second)} == {*range(18)}
+    why = [finding.explanation.text for finding in diagnosis.findings if finding.explanation is not None]
+    added = (
+        "2 times the reference's (the candidate's world size, as of gradients that are added up over ranks"
+    )
+    assert any(added in text for text in why) == (second == "ddp_added up"), why
 
 
 def test_of_several_ranks_the_worst_counts() -> None:

@@ -25,7 +25,6 @@ from parity.common.external.scripts.recorded import (
     factor_between,
     in_words,
     mapped,
-    named,
     unwrapped,
 )
 from parity.common.parity.result import Result, judge
@@ -162,8 +161,20 @@ DIFFERENT = [
     ("base", "momentum", "update norm", 1, "momentum, moments"),
     ("base", "order", "sample ids", 0, "other samples"),
     ("base", "weights", "initial state", -1, "other weights"),
-    ("base", "sum", "first gradients", 0, "16 times (the number of samples, as of a sum instead of a mean)"),
-    ("sum", "base", "first gradients", 0, "1/16 of (the number of samples, as of a sum instead of a mean)"),
+    (
+        "base",
+        "sum",
+        "first gradients",
+        0,
+        "16 times the reference's (the number of samples, as of a sum instead of a mean)",
+    ),
+    (
+        "sum",
+        "base",
+        "first gradients",
+        0,
+        "1/16 of the reference's (one over the number of samples, as of a mean instead of a sum)",
+    ),
     ("adam", "epsilon", "update norm", 0, "epsilon"),
 ]
 
@@ -584,8 +595,12 @@ def test_factors() -> None:
     assert factor_between(ours, ours, 1e-9) is None
     assert factor_between(ours, ours**2, 1e-9) is None
     assert factor_between(ours[:0], ours[:0], 1e-9) is None
-    assert named(0.25, {"ranks": 4.0}) == "ranks" and named(0.3, {"ranks": 4.0}) is None
-    assert in_words(0.25, "ranks") == "1/4 of (ranks)" and in_words(1.5, None) == "1.5 times"
+    known = [(4.0, "added up"), (0.25, "averaged twice")]
+    assert in_words(3.9999, known) == "4 times the reference's (added up)"
+    assert in_words(0.25, known) == "1/4 of the reference's (averaged twice)"
+    assert (
+        in_words(0.3, known) == "0.3 times the reference's" and in_words(1.5) == "1.5 times the reference's"
+    )
 
 
 def test_the_scripts_are_what_they_should_be() -> None:

@@ -51,6 +51,7 @@ from parity.common.parity.followed import (
 from parity.common.parity.rounding import GROWTH, Rounding, float32_constants
 from parity.common.parity.sample_ids import has_ids
 from parity.common.record import RunRecord
+from parity.common.record.followed import read_measures
 from parity.common.spec import ScriptInfo
 from parity.common.spec.external.mapping import Mapping
 from parity.common.state.canonical import State
@@ -367,8 +368,7 @@ class RecordSource(core.ObservationSource):
         factor = self._gradient_factor() if found.status == "differs" else None
         if factor is None:
             return found
-        said = in_words(factor, named(factor, self._known_numbers(0)))
-        return replace(found, text=f"every tensor is {said} the reference's")
+        return replace(found, text=f"every tensor is {in_words(factor, self._known_factors(0))}")
 
     def curve(self, column: str) -> StageSummary:
         """A recorded number, step by step."""
@@ -399,12 +399,12 @@ class RecordSource(core.ObservationSource):
         slack = max(limits.FITS_READ_OFF, limits.SCRIPT_CURVE_ULPS * self._epsilon)
         factor = factor_between(ours[whole], theirs[whole], slack)
         if column == "learning_rate" and factor is not None:
-            text += f": {in_words(factor, None)} the reference's at every step"
+            text += f": {in_words(factor)} at every step"
         elif row + 1 < len(ours) and column == "learning_rate":
             text += _shifted(ours, theirs, 4 * self._epsilon)
         elif row == 0 and ours[0]:
-            word = named(theirs[0] / ours[0], self._known_numbers(0))
-            text += f": {in_words(float(theirs[0] / ours[0]), word)} the reference's" if word else ""
+            said = in_words(float(theirs[0] / ours[0]), self._known_factors(0))
+            text += f": {said}" if said.endswith(")") else ""
         step = int(self._steps[row])
         return StageSummary(title, "differs", text, step, float(deviation[row]), float(allowed[row]))
 
@@ -441,24 +441,36 @@ class RecordSource(core.ObservationSource):
         slack = max(limits.FITS_READ_OFF, limits.SCRIPT_GRADIENT_ULPS * self._epsilon)
         return factor_between(both[0][kept], both[1][kept], slack)
 
-    def _known_numbers(self, row: int) -> dict[str, float]:
-        """Numbers by which a mean and a sum of something differ."""
-        counts = [float(column[row]) for column in self._columns("count")]
-        found = {
-            "the number of samples, as of a sum instead of a mean": counts[0],
-            "the candidate's number of samples": counts[1],
-        }
-        sides = dict(zip(("reference", "candidate"), self._infos, strict=True))
-        for side in ("candidate", "reference"):
-            ranks = f"the {side}'s world size, as of gradients added up over ranks and not averaged"
-            found[ranks] = float(sides[side].world_size)
-        for side, info in sides.items():
+    def _followed_factor(self, stage: StageSummary) -> float | None:
+        """By what all gradients of a followed step are larger; None where there is no such number."""
+        measures = read_measures(self._records[1].folder)
+        here = [m for m in measures if (m.stage, m.step) == (stage.name, stage.step) and m.reference]
+        factor = here[0].factor if here else 0.0
+        slack = limits.SCRIPT_FACTOR * abs(factor)
+        alike = (abs(m.factor - factor) <= slack and m.residual <= slack * m.reference for m in here)
+        return factor if factor and all(alike) else None
+
+    def _known_factors(self, row: int) -> Iterator[tuple[float, str]]:
+        """By what the candidate's is larger where a mean and a sum are taken for each other, and how that is."""
+        for count in dict.fromkeys(float(column[row]) for column in self._columns("count")):
+            yield count, "the number of samples, as of a sum instead of a mean"
+            yield 1 / count, "one over the number of samples, as of a mean instead of a sum"
+        # How often each side counts what it averages.
+        sides = [
+            ("candidate", self._infos[1], "", (1, -1)),
+            ("reference", self._infos[0], "in the reference, ", (-1, 1)),
+        ]
+        for side, info, where, powers in sides:
+            times = {"world size": (info.world_size, "ranks")}
             for name in ("accumulation", "gradient_accumulation_steps"):
                 value = info.settings.get(name)
                 if isinstance(value, int) and not isinstance(value, bool):
-                    batches = f"the {side}'s {name}, as of micro-batches added up and not averaged"
-                    found[batches] = float(value)
-        return {name: value for name, value in found.items() if value > 1}
+                    times[name] = value, "micro-batches"
+            for name, (number, parts) in times.items():
+                if number > 1:
+                    what = f"the {side}'s {name}, as of {where}gradients"
+                    yield number ** powers[0], f"{what} that are added up over {parts} and not averaged"
+                    yield number ** powers[1], f"{what} that are averaged over {parts} twice"
 
     def why(self, first: StageSummary) -> Iterator[str]:
         """What fits the stage that diverges first."""
@@ -476,7 +488,9 @@ class RecordSource(core.ObservationSource):
             return
         text = _WHY[first.name]
         if self._followed:
-            yield text
+            factor = self._followed_factor(first) if first.name == "gradients" else None
+            said = "" if factor is None else in_words(factor, self._known_factors(first.step or 0))
+            yield f"every gradient is {said}" if said.endswith(")") else text
             return
         compared = {stage.name for stage in self._stages if stage.status != "not recorded"}
         unlike = [name for name in ("sample ids", "initial state") if name not in compared]
@@ -558,18 +572,13 @@ def factor_between(ours: NDArray[np.float64], theirs: NDArray[np.float64], allow
     return factor if factor and same.all() and abs(factor - 1) > allowed else None
 
 
-def named(factor: float, known: dict[str, float]) -> str | None:
-    """Which of some numbers, or one over it, a factor is."""
-    for name, value in known.items():
-        for number in (value, 1 / value):
-            if abs(factor - number) <= limits.SCRIPT_FACTOR * abs(number):
-                return name
-    return None
-
-
-def in_words(factor: float, name: str | None) -> str:
-    """'32 times (the number of samples)', '1/4 of'."""
-    inverse = 1 / factor if factor else 0.0
-    whole = abs(inverse - round(inverse)) <= limits.SCRIPT_FACTOR * abs(inverse) and abs(inverse) > 1.5
-    text = f"1/{round(inverse)} of" if whole else f"{factor:.9g} times"
-    return text if name is None else f"{text} ({name})"
+def in_words(factor: float, known: Iterable[tuple[float, str]] = ()) -> str:
+    """'1/4 of the reference's'; and why, where it is a factor that is known: '16 times the reference's (the number of samples, ...)'."""
+    slack = limits.SCRIPT_FACTOR
+    number, why = next(
+        ((n, why) for n, why in known if n not in (0, 1) and abs(factor - n) <= slack * abs(n)), (factor, "")
+    )
+    inverse = 1 / number if number else 0.0
+    whole = abs(inverse - round(inverse)) <= slack * abs(inverse) and abs(inverse) > 1.5
+    text = f"{f'1/{round(inverse)} of' if whole else f'{number:.9g} times'} the reference's"
+    return f"{text} ({why})" if why else text
