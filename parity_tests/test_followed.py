@@ -156,10 +156,15 @@ def test_ranks_follow_one_process_and_one_process_ranks(
     assert [(finding.stage, finding.step) for finding in diagnosis.findings] == due
     assert {each.step for each in read_measures(ranks / second)} == {*range(18)}
     why = [finding.explanation.text for finding in diagnosis.findings if finding.explanation is not None]
-    added = (
-        "2 times the reference's (the candidate's world size, as of gradients that are added up over ranks"
-    )
-    assert any(added in text for text in why) == (second == "ddp_added up"), why
+    words = {
+        "ddp_added up": "2 times the reference's (the candidate's world size, as of gradients that are added up over ranks",
+        "ddp_not reduced": "the gradients were not reduced over the ranks",
+    }
+    for name, said in words.items():
+        assert any(said in text for text in why) == (second == name), why
+    # Updates by equal gradients keep replicas equal, whatever the script does.
+    info = read_record(ranks / second).run_info
+    assert isinstance(info, ScriptInfo) and "replicas equal" not in info.invariants
 
 
 def test_of_several_ranks_the_worst_counts() -> None:

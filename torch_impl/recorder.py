@@ -146,6 +146,7 @@ class Recorder(ScriptRecorder):
             modes=observer.has_modes,
             ranks=ranks,
             sharded=self._sharded,
+            follows=follow is not None,
         )
         kept = open_states(Path(out), states, follow, "torch", self._mapping, live, refused)
         if rank > 0 and isinstance(kept, StateKeeper):
@@ -312,16 +313,24 @@ class Recorder(ScriptRecorder):
     def _exchange(self) -> None:
         """Keep the gradients; or measure them, and update by the reference's."""
         assert self._states is not None
-        self._states.saw(
-            self.count,
-            {n: _array(_dense(whole(t.grad))) for n, t in self._trained.items() if t.grad is not None},
-        )
+        own = {n: _array(_dense(whole(t.grad))) for n, t in self._trained.items() if t.grad is not None}
+        follows = self._distributed and not self._sharded and isinstance(self._states, Follower)
+        self._states.saw(self.count, own, self._mean_gradients() if follows else None)
         self._states.place_slots(self.count)
         for name, array in (self._states.given(self.count) or {}).items():
             parameter = self._trained.get(name)
             # One that was not used stays so where its gradient is zero, as Keras gives it.
             if parameter is not None and (parameter.grad is not None or np.any(array)):
                 parameter.grad = tensor_like(array, parameter)
+
+    def _mean_gradients(self) -> State:
+        """What the gradients would be, had they been reduced over the ranks; one that a rank has not is zero there."""
+        found = {}
+        for name, tensor in self._trained.items():
+            mean = torch.zeros_like(tensor) if tensor.grad is None else _dense(tensor.grad).clone()
+            dist.all_reduce(mean)
+            found[name] = _array(mean / dist.get_world_size())
+        return found
 
     def _of_ranks(self, measures: list[Measure]) -> list[Measure]:
         if not self._distributed:

@@ -18,8 +18,9 @@ from parity.common.parity.rounding import (
     SCHEDULE_ULPS,
     Rounding,
 )
+from parity.common.parity.sample_ids import steps_of_other_samples
 from parity.common.record import RunRecord
-from parity.common.record.followed import Measure, identity_of, measured, read_measures
+from parity.common.record.followed import MEAN, Measure, identity_of, measured, read_measures
 from parity.common.spec import ScriptInfo
 
 Status = Literal["agrees", "undecided", "differs", "inherits", "not recorded"]
@@ -79,19 +80,28 @@ def followed_steps(candidate: RunRecord) -> list[int]:
 
 
 def followed_stages(reference: RunRecord, candidate: RunRecord) -> list[FollowedStage]:
-    """Judge loss, gradients, optimizer slots, update and buffers, in the order of a step."""
+    """Judge loss, gradients, optimizer slots, update and buffers, in the order of a step.
+
+    What a step makes of other samples than the reference's says nothing of it; but for its update, by the reference's gradients.
+    """
     measures = read_measures(candidate.folder)
     rounding = Rounding.of(reference, candidate)
     steps = sorted({each.step for each in measures})
+    foreign = steps_of_other_samples(reference, candidate)
+    alike = [step for step in steps if step not in foreign]
     by_stage: dict[str, dict[int, list[Measure]]] = {}
     for each in measures:
         # What neither used: torch has no gradient there, and Keras zeros.
         if each.reference or each.difference:
             stage = "update" if each.stage.startswith("slots/") else each.stage
             by_stage.setdefault(stage, {}).setdefault(each.step, []).append(each)
-    loss = _loss(reference, candidate, steps, rounding)
-    gradients = _normwise("gradients", by_stage.get("gradients", {}), steps, rounding)
-    buffers = _normwise("buffers", by_stage.get("buffers", {}), steps, rounding)
+    loss = _loss(reference, candidate, alike, rounding)
+    gradients, buffers = (
+        _normwise(
+            name, {s: rows for s, rows in by_stage.get(name, {}).items() if s in alike}, alike, rounding
+        )
+        for name in ("gradients", "buffers")
+    )
     if loss.status != "agrees":
         gradients, buffers = (_inherited(stage, "the loss", loss) for stage in (gradients, buffers))
     keras = any(_framework(record) == "tensorflow" for record in (reference, candidate))
@@ -107,6 +117,13 @@ def followed_stages(reference: RunRecord, candidate: RunRecord) -> list[Followed
     return [loss, gradients, update, buffers]
 
 
+def mean_agrees(reference: RunRecord, candidate: RunRecord, step: int) -> bool:
+    """Whether the mean over the ranks of a followed step's gradients is the reference's gradient."""
+    rows = [m for m in read_measures(candidate.folder) if (m.stage, m.step) == (MEAN, step)]
+    stage = _normwise("gradients", {step: rows} if rows else {}, [step], Rounding.of(reference, candidate))
+    return stage.status == "agrees"
+
+
 def _framework(record: RunRecord) -> str:
     return record.run_info.framework if isinstance(record.run_info, ScriptInfo) else ""
 
@@ -116,7 +133,7 @@ def _loss(
 ) -> FollowedStage:
     ours, theirs = ([int(s - r.steps[0]) for s in steps if s in r.steps] for r in (reference, candidate))
     if not ours or len(ours) != len(theirs):
-        return FollowedStage("loss", "not recorded", "at no step that was followed")
+        return FollowedStage("loss", "not recorded", "at no followed step with the same samples")
     first, second = reference.loss[ours], candidate.loss[theirs]
     norms = (reference.columns[name][ours] for name in ("gradient_norm", "parameter_norm"))
     within, beyond = rounding.loss(first, *norms)
@@ -140,7 +157,7 @@ def _normwise(
 ) -> FollowedStage:
     """Gradients, or buffers: tensors that products have made, by their norms."""
     if not by_step:
-        words = "the models have none" if steps and name == "buffers" else "at no step"
+        words = "the models have none" if steps and name == "buffers" else "at no step with the same samples"
         return FollowedStage(name, "not recorded", words)
     beyond = rounding.gross_gradient if "gradients" in name else rounding.gross
     levels, deviations = [], []

@@ -265,6 +265,17 @@ def first_unequal_step(reference: RunRecord, candidate: RunRecord) -> str | None
     return f"step {unequal[0]}" if len(unequal) else None
 
 
+def steps_of_other_samples(reference: RunRecord, candidate: RunRecord) -> frozenset[int]:
+    """The steps at which two records of scripts are known to have other samples than each other."""
+    if not (has_ids(reference) and has_ids(candidate)):
+        return frozenset()
+    words = []
+    for record in (reference, candidate):
+        found, known = _step_id_hashes(record)
+        words.append(dict(zip(record.steps[known].tolist(), found[known].tolist(), strict=True)))
+    return frozenset(step for step, word in words[0].items() if words[1].get(step, word) != word)
+
+
 def _step_id_hashes(record: RunRecord) -> tuple[mixing.Words, NDArray[np.bool_]]:
     """The multiset hashes of a record's steps, and of which they are known: those whose ids are there."""
     words, known = np.zeros(len(record.steps), np.uint64), np.zeros(len(record.steps), bool)

@@ -32,7 +32,9 @@ from parity.common.spec.external import mapping as maps
 from parity.common.state.canonical import State, load_state, save_state
 
 STATES, GRADIENTS, MEASURES = "states", "gradients", "followed.jsonl"
-Stage = str  # 'gradients', 'update', 'buffers', 'slots/NAME'
+Stage = str  # 'gradients', 'mean of gradients', 'update', 'buffers', 'slots/NAME'
+# What the gradients would be, had they been reduced over the ranks.
+MEAN = "mean of gradients"
 
 
 # As many names are told of a model that another tensor is looked for in.
@@ -46,7 +48,7 @@ EVERY_STEP_BYTES, EVERY_STEP_COUNT = 2**28, 2000
 class Measure:
     """How far one tensor of a followed step is from the reference's.
 
-    stage: 'gradients', 'update', 'buffers' or 'slots/NAME'. reference, difference: L2 norms; `difference` is infinite where the tensor is
+    stage: 'gradients', 'mean of gradients' (over the ranks), 'update', 'buffers' or 'slots/NAME'. reference, difference: L2 norms; `difference` is infinite where the tensor is
     not finite, or not of the reference's shape. factor: k by which k times the reference's is closest. residual: the L2 norm of
     what is then left. ulps: of updates and slots, which are elementwise, the largest |difference| in units of rounding:
     eps (|r| + rms(r)), after 4 eps |weight| for the rounding of the weight itself.
@@ -107,7 +109,7 @@ class StateKeeper:
         """The gradients to update by; None: those that there are."""
         return None
 
-    def saw(self, step: int, gradients: State) -> None:
+    def saw(self, step: int, gradients: State, mean: State | None = None) -> None:
         """Keep the gradients of a step."""
         self._saw = step
         self._save(GRADIENTS, step, gradients)
@@ -222,12 +224,15 @@ class Follower:
         """The gradients to update by: the reference's."""
         return self._gradients(step) if step in self.steps else None
 
-    def saw(self, step: int, gradients: State) -> None:
-        """Measure the gradients that the candidate made."""
+    def saw(self, step: int, gradients: State, mean: State | None = None) -> None:
+        """Measure the gradients that the candidate made; mean: over its ranks, where there are several."""
         ours = self._gradients(step)
         self._given, self._trained, self._seen = {*ours}, {*ours, *gradients}, True
         known = {name: array for name, array in gradients.items() if name not in self._own}
         self._measures += measured(step, "gradients", ours, known)
+        if mean is not None:
+            averaged = {name: mean[name] for name in known}
+            self._measures += measured(step, MEAN, ours, averaged)
 
     def end(self, step: int) -> None:
         """The step is over: measure the update, the slots and the buffers."""

@@ -323,7 +323,9 @@ def frozen_names(tensors: Iterable[str], frozen: Sequence[str]) -> list[str]:
     return [name for matching in found.values() for name in matching]
 
 
-def checkable(*, optimizer: bool, gradients: bool, modes: bool, ranks: int, sharded: bool) -> tuple[str, ...]:
+def checkable(
+    *, optimizer: bool, gradients: bool, modes: bool, ranks: int, sharded: bool, follows: bool = False
+) -> tuple[str, ...]:
     """Return the invariants that a recorder can check, which `ScriptInfo` keeps.
 
     Args:
@@ -332,9 +334,10 @@ def checkable(*, optimizer: bool, gradients: bool, modes: bool, ranks: int, shar
         modes: whether the model computes otherwise in training than in evaluation.
         ranks: that train together.
         sharded: whether each has a part of the parameters.
+        follows: whether it updates by a reference's gradients, which are the same on every rank.
     """
     found = [FINITE, *([] if sharded or not optimizer else [GRADIENT, MOVEMENT])]
     if optimizer and gradients:
         found += [OPTIMIZER, *([] if sharded else [ZEROED, FROZEN]), *([MODE] if modes else [])]
     found += [TYPES, DECLARED]
-    return (*found, *([] if ranks < 2 else [SHARES, ORDER, *([] if sharded else [REPLICAS])]))
+    return (*found, *([] if ranks < 2 else [SHARES, ORDER, *([] if sharded or follows else [REPLICAS])]))

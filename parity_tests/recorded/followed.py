@@ -57,6 +57,8 @@ RANK_FAULTS: dict[str, dict[str, Due]] = {
         "added up": [("gradients", 0)],
         "not reduced": [("gradients", 0)],
         "one rank": [("gradients", 0)],
+        # What other samples give says nothing of loss and gradients.
+        "whole batches": [("sample ids", 0)],
     },
     "fsdp": {"": [], "weight decay": [("update", 0)]},
 }

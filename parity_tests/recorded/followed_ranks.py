@@ -40,7 +40,7 @@ def train(rank: int, out: Path, kind: str, fault: str, **options: Any) -> None:
     _, _, texts = map(torch.from_numpy, data())
     with Recorder(out, trained, optimizer, distributed=True, **options) as recorder:
         for ids in batches(True):
-            own = ids[rank::RANKS].copy()
+            own = ids.copy() if fault == "whole batches" else ids[rank::RANKS].copy()
             optimizer.zero_grad()
             with trained.no_sync() if fault == "not reduced" else nullcontext():
                 loss = functional.cross_entropy(

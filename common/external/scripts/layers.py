@@ -37,6 +37,8 @@ def layers_stage(
         steps = np.intersect1d(steps, np.asarray(among, np.int64))
     if not names or not len(steps):
         why = "at no step that both have: give both recorders the same every="
+        if among is not None and not len(among):
+            why = "at no followed step with the same samples"
         if not names:
             why = "by other names in each: `layers` of a mapping says which are which"
         return StageSummary("layers", "not recorded", why)

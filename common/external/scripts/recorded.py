@@ -47,9 +47,10 @@ from parity.common.parity.followed import (
     followed_stages,
     followed_steps,
     is_followed,
+    mean_agrees,
 )
 from parity.common.parity.rounding import GROWTH, Rounding, float32_constants
-from parity.common.parity.sample_ids import has_ids
+from parity.common.parity.sample_ids import has_ids, steps_of_other_samples
 from parity.common.record import RunRecord
 from parity.common.record.followed import read_measures
 from parity.common.spec import ScriptInfo
@@ -94,6 +95,10 @@ _WHY_FROM_THERE = (
     "of equal weights and samples it agrees at the followed steps before, up to step {before}, so what differs begins after it: the"
     " mode (train, eval), a gradient that was not zeroed, what the script carries from batch to batch (a recurrent state, what"
     " remains of an accumulation), how a batch is prepared, or a random draw"
+)
+_WHY_NOT_REDUCED = (
+    "the gradients were not reduced over the ranks: each rank has those of its own samples, and their mean is the reference's. The"
+    " module inside of DDP was called, or no_sync() was not left before the last backward pass, or DDP was not used"
 )
 _WHY_LATER = (
     "everything agrees up to step {before}, so what makes them diverge is carried from step to step: the optimizer's memory"
@@ -209,7 +214,9 @@ class RecordSource(core.ObservationSource):
         before = [self.samples(), self.counts()]
         if self._followed:
             stages = [_summary(stage) for stage in followed_stages(*self._records)]
-            layers = layers_stage(*self._records, self.layers_allowed, followed_steps(self._records[1]))
+            foreign = steps_of_other_samples(*self._records)
+            steps = [step for step in followed_steps(self._records[1]) if step not in foreign]
+            layers = layers_stage(*self._records, self.layers_allowed, steps)
             self._stages = [*before, layers, *stages[:2], self.curve("learning_rate"), *stages[2:]]
         else:
             self._stages = [
@@ -351,7 +358,10 @@ class RecordSource(core.ObservationSource):
             return StageSummary("count", "agrees", f"{ours[0]:g} at the first step")
         row = int(off[0])
         text = f"{ours[row]:g} and {theirs[row]:g} samples"
-        return StageSummary("count", "differs", text, int(self._steps[row]), math.inf)
+        inherits = steps_of_other_samples(*self._records).issuperset(self._steps[off].tolist())
+        status: Status = "inherits" if inherits else "differs"
+        text = f"as the sample ids do; {text}" if inherits else text
+        return StageSummary("count", status, text, int(self._steps[row]), math.inf)
 
     def gradients(self) -> StageSummary:
         """The first step's, tensor by tensor."""
@@ -488,9 +498,14 @@ class RecordSource(core.ObservationSource):
             return
         text = _WHY[first.name]
         if self._followed:
-            factor = self._followed_factor(first) if first.name == "gradients" else None
-            said = "" if factor is None else in_words(factor, self._known_factors(first.step or 0))
-            yield f"every gradient is {said}" if said.endswith(")") else text
+            if first.name == "gradients" and first.step is not None:
+                factor = self._followed_factor(first)
+                said = "" if factor is None else in_words(factor, self._known_factors(first.step))
+                if said.endswith(")"):
+                    text = f"every gradient is {said}"
+                elif mean_agrees(*self._records, first.step):
+                    text = _WHY_NOT_REDUCED
+            yield text
             return
         compared = {stage.name for stage in self._stages if stage.status != "not recorded"}
         unlike = [name for name in ("sample ids", "initial state") if name not in compared]
