@@ -80,6 +80,12 @@ def test_stock_defaults_are_named_and_nothing_else(nets: dict[str, tuple[Outline
     assert len(result.pairs) == 9  # all layers but ReLU, which torch has as a function, and it
 
 
+def test_what_is_to_be_pasted_is_what_was_tried() -> None:
+    tried = (ROOT / "parity_tests" / "external_models" / "lint_torch.py").read_text()
+    assert PASTE["running_variance"] in tried
+    assert PASTE["running_variance"] in (ROOT / "docs" / "how_to" / "faq.md").read_text()
+
+
 def test_with_all_made_equal_nothing_is_named(nets: dict[str, tuple[Outline, Outline]]) -> None:
     result = audit(*nets["equal"])
     assert result.differences == ()
@@ -89,12 +95,6 @@ def test_with_all_made_equal_nothing_is_named(nets: dict[str, tuple[Outline, Out
 
 
 @pytest.mark.parametrize("kept", ["initial values", "layout", "forward", "training mode", "update"])
-def test_what_is_to_be_pasted_is_what_was_tried() -> None:
-    tried = (ROOT / "parity_tests" / "external_models" / "lint_torch.py").read_text()
-    assert PASTE["running_variance"] in tried
-    assert PASTE["running_variance"] in (ROOT / "docs" / "how_to" / "faq.md").read_text()
-
-
 def test_what_equal_weights_settle_does_not_count(
     nets: dict[str, tuple[Outline, Outline]], kept: str
 ) -> None:

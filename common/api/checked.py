@@ -73,7 +73,10 @@ class Checked(Answer):
         if self.verdict == "unchecked":
             console.tell(f"? {name}: nothing was checked while it trained ({steps})")
         elif self.verdict == "unbroken":
-            console.tell(f"✓ {name}: nothing was broken in {steps}; checked: {', '.join(self.checked)}")
+            console.tell(
+                f"✓ {name}: nothing was broken in {steps}; checked: {', '.join(self.checked)}; not seen without another run:"
+                " a wrong loss, setting or input (parity compare)"
+            )
         for text, step in self.notes.items():
             console.tell(f"· {name}: step {step}: worth a look: {text}")
 

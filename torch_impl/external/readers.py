@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.distributed.tensor import DTensor
 
 from parity.common.external.lint.initial import drawn
 from parity.common.external.process.changes import numbers
@@ -49,8 +50,8 @@ def _activation(m: nn.Module) -> Settings:
 
 
 def _initial(role: str, tensor: Any, fan_in: int, fan_out: int, usual: str) -> Settings:
-    """What the values say; nothing where they are by no rule that we know, or there is no such tensor."""
-    if tensor is None or nn.parameter.is_lazy(tensor) or tensor.is_meta:
+    """What the values say; nothing where they are by no rule that we know, or a tensor is not there or not whole."""
+    if tensor is None or nn.parameter.is_lazy(tensor) or tensor.is_meta or isinstance(tensor, DTensor):
         return {}
     name = drawn(tensor.detach().double().cpu().numpy(), fan_in, fan_out, usual)
     return {} if name is None else {f"{role}_initializer": name}

@@ -204,7 +204,8 @@ class RecordSource(core.ObservationSource):
         self._constants = [] if budget is not None else float32_constants(reference, candidate)
         self._infos = [record.run_info for record in self._records if isinstance(record.run_info, ScriptInfo)]
         self._unnamed = any(
-            all(record.has(which) for record in self._records) and not named_alike(which, *self._records)
+            all(record.has(which) and {*record.state(which)} != {"step"} for record in self._records)
+            and not named_alike(which, *self._records)
             for which in RECORDED_STATES
         )
         self._stages: list[StageSummary] = []
@@ -452,7 +453,10 @@ class RecordSource(core.ObservationSource):
         return factor_between(both[0][kept], both[1][kept], slack)
 
     def _followed_factor(self, stage: StageSummary) -> float | None:
-        """By what all gradients of a followed step are larger; None where there is no such number."""
+        """By what the loss or all gradients of a followed step are larger; None where there is no such number."""
+        if stage.name == "loss":
+            ours, theirs = (float(record.loss[record.steps == stage.step][0]) for record in self._records)
+            return theirs / ours if ours else None
         measures = read_measures(self._records[1].folder)
         here = [m for m in measures if (m.stage, m.step) == (stage.name, stage.step) and m.reference]
         factor = here[0].factor if here else 0.0
@@ -462,9 +466,13 @@ class RecordSource(core.ObservationSource):
 
     def _known_factors(self, row: int) -> Iterator[tuple[float, str]]:
         """By what the candidate's is larger where a mean and a sum are taken for each other, and how that is."""
-        for count in dict.fromkeys(float(column[row]) for column in self._columns("count")):
-            yield count, "the number of samples, as of a sum instead of a mean"
-            yield 1 / count, "one over the number of samples, as of a mean instead of a sum"
+        counts = [float(column[row]) for column in self._columns("count")]
+        own = [count / info.world_size for count, info in zip(counts, self._infos, strict=True)]
+        samples = dict.fromkeys(own, "a rank's samples") | dict.fromkeys(counts, "samples")
+        for count, what in samples.items():
+            if count > 1:
+                yield count, f"the number of {what}, as of a sum instead of a mean"
+                yield 1 / count, f"one over the number of {what}, as of a mean instead of a sum"
         # How often each side counts what it averages.
         sides = [
             ("candidate", self._infos[1], "", (1, -1)),
@@ -498,12 +506,12 @@ class RecordSource(core.ObservationSource):
             return
         text = _WHY[first.name]
         if self._followed:
-            if first.name == "gradients" and first.step is not None:
-                factor = self._followed_factor(first)
-                said = "" if factor is None else in_words(factor, self._known_factors(first.step))
+            if first.name in ("loss", "gradients") and first.step is not None:
+                factor, row = self._followed_factor(first), int(np.searchsorted(self._steps, first.step))
+                said = "" if factor is None else in_words(factor, self._known_factors(row))
                 if said.endswith(")"):
-                    text = f"every gradient is {said}"
-                elif mean_agrees(*self._records, first.step):
+                    text = f"{'the loss' if first.name == 'loss' else 'every gradient'} is {said}"
+                elif first.name == "gradients" and mean_agrees(*self._records, first.step):
                     text = _WHY_NOT_REDUCED
             yield text
             return
