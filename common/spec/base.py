@@ -238,8 +238,11 @@ def explain(error: ValidationError, data: Any, where: str, spec: Any = None) -> 
         line = f"{field}: {message}" if path else message
     else:
         line = f"{field}: {message}, received {_short(first['input'])}"
-    if len(problems) > 1:
-        line += f" (and {len(problems) - 1} more)"
+    # A field that is lacking because it is misspelled is no mistake of its own.
+    meant = {f"did you mean {each['loc'][-1]!r}?" for each in problems if each["type"] == "missing"}
+    more = len(problems) - 1 - any(line.endswith(words) for words in meant)
+    if more:
+        line += f" (and {more} more mistake{'s' * (more > 1)})"
     return line
 
 
