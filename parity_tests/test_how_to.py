@@ -151,6 +151,18 @@ with open("train.py", "w") as file:
 subprocess.run([sys.executable, "train.py", "runs/single"], check=True)
 """,
     ),
+    "notebook": (
+        "",
+        "#HERE",
+        """
+#HERE
+assert (found.verdict, found.exit_code, found.tables) == ("divergent", 1, ("findings", "tensors"))
+assert list(findings["fix"]) == ["in torch: negative_slope=0.3"] and page.stat().st_size > 10_000
+assert "negative_slope=0.3" in found._repr_html_() and found.mapping.tensors
+""",
+        *("#HERE\nassert found.verdict == 'divergent'",) * 2,
+        "#HERE\nassert parity.check('runs/cell').exit_code == 0",
+    ),
     "pytest": ("", None, None),  # test_plugin.py
     "record": (
         "",
@@ -163,6 +175,8 @@ assert compare("mine", "other").verdict == "parity"
 """,
     ),
 }
+# Whose pieces of Python are cells of one session.
+SESSIONS = ("notebook",)
 INSTEAD = {
     # Half an hour on a machine that does something else, too.
     r"^(parity scale .*--rounds) 7": r"\1 3",
@@ -195,14 +209,22 @@ BEFORE = {
 def pieces(page: Path) -> Iterator[str]:
     """What a page shows, as commands of bash, in its order."""
     first, *around = AROUND.get(page.stem, ("",))
+    session: list[str] = []
     for language, block in _FENCE.findall(page.read_text(encoding="utf-8")):
         if language == "python":
             outer = around.pop(0)
             if outer is not None:
                 code = first + outer.replace("#HERE", block)
-                yield f"python - <<'END'\n{code}\nEND\n"
+                session.append(code)
+                if page.stem not in SESSIONS:
+                    yield f"python - <<'END'\n{code}\nEND\n"
+        elif language == "ipython":
+            magic, _, written = block.partition("\n")
+            yield f"cat > {magic.removeprefix('%%writefile ')} <<'END'\n{written}END\n"
         elif language in ("", "sh", "console"):
             yield from (line for line in lines(language, block) if not elsewhere(line))
+    if page.stem in SESSIONS:
+        yield "python - <<'END'\n{}\nEND\n".format("\n".join(session))
     assert not around, f"{page}: has {len(around)} blocks of Python fewer than are listed here"
 
 
