@@ -164,6 +164,22 @@ assert "negative_slope=0.3" in found._repr_html_() and found.mapping.tensors
         "#HERE\nassert parity.check('runs/cell').exit_code == 0",
     ),
     "pytest": ("", None, None),  # test_plugin.py
+    "two_environments": (
+        "",
+        *["#HERE"] * 2,
+        """
+#HERE
+from parity import compare
+assert compare("runs/keras", "runs/torch").verdict == "parity"
+""",
+        """
+#HERE
+from pathlib import Path
+from parity.common.record import read_record
+initial = read_record(Path("runs/keras")).state("initial")
+assert torch.equal(model.head.weight.detach().T, torch.from_numpy(initial["tensors/head/kernel"]))
+""",
+    ),
     "record": (
         "",
         """
@@ -177,6 +193,8 @@ assert compare("mine", "other").verdict == "parity"
 }
 # Whose pieces of Python are cells of one session.
 SESSIONS = ("notebook",)
+# Whose YAML is a file, named in its first line.
+FILES = ("two_environments",)
 INSTEAD = {
     # Half an hour on a machine that does something else, too.
     r"^(parity scale .*--rounds) 7": r"\1 3",
@@ -218,6 +236,8 @@ def pieces(page: Path) -> Iterator[str]:
                 session.append(code)
                 if page.stem not in SESSIONS:
                     yield f"python - <<'END'\n{code}\nEND\n"
+        elif language == "yaml" and page.stem in FILES:
+            yield f"cat > {block.partition(chr(10))[0].removeprefix('# ')} <<'END'\n{block}END\n"
         elif language == "ipython":
             magic, _, written = block.partition("\n")
             yield f"cat > {magic.removeprefix('%%writefile ')} <<'END'\n{written}END\n"
