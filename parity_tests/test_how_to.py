@@ -151,7 +151,35 @@ with open("train.py", "w") as file:
 subprocess.run([sys.executable, "train.py", "runs/single"], check=True)
 """,
     ),
+    "notebook": (
+        "",
+        "#HERE",
+        """
+#HERE
+assert (found.verdict, found.exit_code, found.tables) == ("divergent", 1, ("findings", "tensors"))
+assert list(findings["fix"]) == ["in torch: negative_slope=0.3"] and page.stat().st_size > 10_000
+assert "negative_slope=0.3" in found._repr_html_() and found.mapping.tensors
+""",
+        *("#HERE\nassert found.verdict == 'divergent'",) * 2,
+        "#HERE\nassert parity.check('runs/cell').exit_code == 0",
+    ),
     "pytest": ("", None, None),  # test_plugin.py
+    "two_environments": (
+        "",
+        *["#HERE"] * 2,
+        """
+#HERE
+from parity import compare
+assert compare("runs/keras", "runs/torch").verdict == "parity"
+""",
+        """
+#HERE
+from pathlib import Path
+from parity.common.record import read_record
+initial = read_record(Path("runs/keras")).state("initial")
+assert torch.equal(model.head.weight.detach().T, torch.from_numpy(initial["tensors/head/kernel"]))
+""",
+    ),
     "record": (
         "",
         """
@@ -163,6 +191,10 @@ assert compare("mine", "other").verdict == "parity"
 """,
     ),
 }
+# Whose pieces of Python are cells of one session.
+SESSIONS = ("notebook",)
+# Whose YAML is a file, named in its first line.
+FILES = ("two_environments",)
 INSTEAD = {
     # Half an hour on a machine that does something else, too.
     r"^(parity scale .*--rounds) 7": r"\1 3",
@@ -195,14 +227,24 @@ BEFORE = {
 def pieces(page: Path) -> Iterator[str]:
     """What a page shows, as commands of bash, in its order."""
     first, *around = AROUND.get(page.stem, ("",))
+    session: list[str] = []
     for language, block in _FENCE.findall(page.read_text(encoding="utf-8")):
         if language == "python":
             outer = around.pop(0)
             if outer is not None:
                 code = first + outer.replace("#HERE", block)
-                yield f"python - <<'END'\n{code}\nEND\n"
+                session.append(code)
+                if page.stem not in SESSIONS:
+                    yield f"python - <<'END'\n{code}\nEND\n"
+        elif language == "yaml" and page.stem in FILES:
+            yield f"cat > {block.partition(chr(10))[0].removeprefix('# ')} <<'END'\n{block}END\n"
+        elif language == "ipython":
+            magic, _, written = block.partition("\n")
+            yield f"cat > {magic.removeprefix('%%writefile ')} <<'END'\n{written}END\n"
         elif language in ("", "sh", "console"):
             yield from (line for line in lines(language, block) if not elsewhere(line))
+    if page.stem in SESSIONS:
+        yield "python - <<'END'\n{}\nEND\n".format("\n".join(session))
     assert not around, f"{page}: has {len(around)} blocks of Python fewer than are listed here"
 
 
