@@ -186,6 +186,7 @@ def test_live_torch_modules_are_written_and_made_again(peers: dict[str, Peer], t
         ("generator", "generator is of type .*Generator, which cannot be written"),
         ("parametrized", "ParametrizedLinear, which another process cannot import"),
         ("method", "act is or holds builtins.method"),
+        ("reloaded", "Mixed as it was before that module was loaded again; make it anew"),
     ],
 )
 def test_what_of_a_module_cannot_be_written_is_named(

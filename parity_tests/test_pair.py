@@ -29,7 +29,7 @@ from parity.common.external.pairs.setup import bench_of, copy_weights, open_pair
 from parity.common.external.pairs.updates import settled_updates, update_findings
 from parity.common.external.process.worker import ExternalWorker
 from parity.common.parity.result import read_session
-from parity.common.spec.external.mapping import Mapping, read_mapping, write_mapping
+from parity.common.spec.external.mapping import Mapping, Reasons, read_mapping, write_mapping
 from parity.common.spec.external.target import Target
 from parity.common.state.zero_gradient import measured_zero_gradients
 from parity_tests.helpers import ROOT
@@ -547,6 +547,14 @@ def test_a_scale_that_one_side_alone_trains_is_a_divergence(parity: Cli) -> None
     code, out, err = parity(*pair_of("tanh_mlp", "Unmapped", ROWS), "--out", "out")
     assert code == 1, out + err
     assert "(none) <-> scale (rule constant(1; 7)): one side alone has this tensor" in out
+    # Nor is it parity where a person has the mapping ignore it.
+    mapping = read_mapping(parity.folder / "out" / "mapping.yaml")
+    kept = tuple(pair for pair in mapping.tensors if pair.torch != ("scale",))
+    without = mapping.model_copy(update={"tensors": kept, "ignored": Reasons(torch={"scale": "1 at first"})})
+    write_mapping(parity.folder / "edited.yaml", without)
+    more = "--mapping", "edited.yaml", "--out", "again"
+    code, out, err = parity(*pair_of("tanh_mlp", "Unmapped", ROWS), *more)
+    assert (code, "the mapping ignores scale, which torch trains and Keras has not" in out) == (1, True), out
 
 
 @pytest.mark.parametrize("case", some(REFUSED, SOME_REFUSED))

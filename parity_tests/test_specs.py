@@ -81,7 +81,7 @@ WRONG: list[tuple[str, object, tuple[str, ...]]] = [
     ("name", 5, ("5", "string")),
     ("model", None, ("None",)),
     ("model.layers", [], ("at least 1",)),
-    ("model.layers.0.kind", "atention", ("'atention'", "'self_attention'", "docs/reference/vocabulary.md")),
+    ("model.layers.0.kind", "atention", ("'atention'", "'self_attention'", "page Vocabulary")),
     ("model.layers.0.units", "x", ("'x'", "integer")),
     ("model.layers.0.units", 0, ("0", "greater than 0")),
     ("model.layers.0.name", "A/b", ("'A/b'", "pattern")),

@@ -73,13 +73,29 @@ def test_a_terminal_takes_text_as_it_is() -> None:
     assert harmless(text) and text.count(SPELLED) == 9, text
 
 
+def test_in_a_notebook_lines_go_where_they_are_told_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    stream = io.StringIO()
+    Terminal(file=stream).tell("one line")
+    assert stream.getvalue() == "one line\n"
+
+
 def poisoned(value: Any) -> Any:
     """A diagnosis whose names and texts all carry something hostile."""
     if isinstance(value, TensorComparison):
         return dataclasses.replace(value, name=f"{value.name}{HOSTILE}", where=HOSTILE)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         changed = {f.name: poisoned(getattr(value, f.name)) for f in dataclasses.fields(value) if f.init}
-        texts = {"reference", "candidate", "evidence", "searched", "cause", "culprit", "fix"} & changed.keys()
+        texts = {
+            "reference",
+            "candidate",
+            "evidence",
+            "searched",
+            "cause",
+            "culprit",
+            "fix",
+            "paste",
+        } & changed.keys()
         return dataclasses.replace(value, **changed | dict.fromkeys(texts, HOSTILE))
     return tuple(map(poisoned, value)) if isinstance(value, tuple) else value
 

@@ -13,7 +13,9 @@ from parity.common.base.plain import plain
 
 
 class Terminal(Console):
-    """rich's console without its traps: names in square brackets, emoji codes, escape sequences, line breaks.
+    """rich's console without its traps: names in square brackets, emoji codes, escape sequences, line breaks, notebooks.
+
+    In a notebook rich shows each line as an output of its own, whatever file it is given.
 
     Cells of tables and labels of trees are text as well; what is to be styled in them is made by `styled`.
     """
@@ -21,7 +23,8 @@ class Terminal(Console):
     _silent: ClassVar[bool] = False
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(emoji=False, markup=False, highlight=False, **{"quiet": Terminal._silent, **options})
+        options = {"quiet": Terminal._silent, **options}
+        super().__init__(emoji=False, markup=False, highlight=False, force_jupyter=False, **options)
 
     @classmethod
     @contextmanager

@@ -14,6 +14,7 @@ from parity.common.commands import (
     add_model_flags,
     print_result,
 )
+from parity.common.external.pairs.spellings import LOSS_KINDS, OPTIMIZER_KINDS
 
 # Flags that are arguments of `parity.pair`.
 _AS_GIVEN = (
@@ -60,8 +61,8 @@ def add(commands: Any) -> None:
         action="append",
         default=[],
         metavar="[OUTPUT=]KIND[,FIELD=VALUE...][,weight=NUMBER]",
-        help="of both sides, by our name or a framework's (mse, CrossEntropyLoss, ...), of logits unless"
-        " outputs=probabilities; repeatable, one for each of several outputs [softmax_cross_entropy]",
+        help=f"of both sides, one of {', '.join(LOSS_KINDS)}, or a framework's name for it (mse, CrossEntropyLoss, ...); of logits"
+        " unless outputs=probabilities; repeatable, one for each of several outputs [softmax_cross_entropy]",
     )
     name = "[OUTPUT=]MODULE:ATTRIBUTE[,weight=NUMBER]"
     called = "instead of --loss, the user's own, called as loss(targets, outputs); repeatable"
@@ -80,7 +81,8 @@ def add(commands: Any) -> None:
     flag(
         "--optimizer",
         metavar="KIND[,FIELD=VALUE...]",
-        help="of both sides, in Keras's convention, e.g. adam,learning_rate=1e-3 [sgd,learning_rate=0.01]",
+        help=f"of both sides, in Keras's convention, e.g. adam,learning_rate=1e-3; one of {', '.join(OPTIMIZER_KINDS)}"
+        " [sgd,learning_rate=0.01]",
     )
     flag("--keras-optimizer", metavar="MODULE:ATTRIBUTE", help="instead of --optimizer, the user's own")
     likewise = (

@@ -254,7 +254,7 @@ def _kinds(context: Mapping[str, Any], value: Any) -> str:
     text = (
         f"one of {', '.join(known)}"
         if len(known) <= _KINDS_SHOWN
-        else f"docs/reference/vocabulary.md lists all {len(known)}"
+        else f"the documentation's page Vocabulary lists all {len(known)}"
     )
     if given is None:
         received = "" if isinstance(value, Mapping) else f", received {_short(value)}"

@@ -10,6 +10,7 @@ import enum
 import functools
 import importlib
 import json
+import sys
 from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
@@ -129,6 +130,11 @@ class _Writer:
         ):
             if each != "__main__" and found_as(each, name, value):
                 return f"{each}:{name}"
+        there = getattr(sys.modules.get(module), value.__qualname__, None)
+        if isinstance(there, type) and isinstance(value, type) and module != "__main__":
+            raise ExternalModelError(
+                f"{where} is or holds {module}.{value.__qualname__} as it was before that module was loaded again; make it anew"
+            )
         raise ExternalModelError(
             f"{where} is or holds {module}.{value.__qualname__}, which another process cannot import; put it into a module, or {_ADVICE}"
         )

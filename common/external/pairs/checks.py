@@ -36,7 +36,7 @@ def check_usual_loss(asked: PairRequest, opened: LoadedPair) -> None:
     if asked.usual_loss and own:
         raise ExternalModelError(
             f"{asked.keras} is trained by {own}, and no loss is given: give --torch-step for a train_step or compute_loss of its own,"
-            " else --loss, or --keras-loss and --torch-loss, as docs/reference/pair.md says"
+            " else --loss, or --keras-loss and --torch-loss (parity pair --help)"
         )
 
 

@@ -69,7 +69,7 @@ def _fields_of(flag: str, text: str) -> dict[str, Any]:
         raise SpecError(f"{flag} {text[:200]!r}: takes a name of the toolkit's; your own are given by {own}")
     if match is None:
         raise SpecError(
-            f"{flag} {text[:200]!r}: expected kind[,field=value...], e.g. adam,learning_rate=1e-3; docs/reference/vocabulary.md"
+            f"{flag} {text[:200]!r}: expected kind[,field=value...], e.g. adam,learning_rate=1e-3; parity pair --help"
             " lists the kinds"
         )
     data: dict[str, Any] = {"kind": match[1]}

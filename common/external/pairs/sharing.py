@@ -23,6 +23,8 @@ from parity.common.external.pairs.dropout import KeptStateError
 from parity.common.external.pairs.search import STEP, finding_of
 from parity.common.external.process.pass_result import same
 
+IGNORED = "rule:ignored"
+
 
 def unshared_layer(bench: Bench) -> Iterator[Finding]:
     """Yield the layers that only one side shares, if there are some."""
@@ -107,11 +109,27 @@ def unequal_tensors(bench: Bench) -> Iterator[Finding]:
             defect=rule,
             layers=(layer,),
         )
-        name = f"update/{first}"
-        yield finding_of("update", [TensorComparison(name, None, math.inf, limits.LIVE_FLOAT64)], why=why)
+        yield _untrained(first, why)
+    for side, other in (("Keras", "torch"), ("torch", "Keras")):
+        for name in getattr(bench.mapping.ignored, side.lower()):
+            if name in trained and sizes.get(name, 0.0) > least:
+                why = Explanation(
+                    IGNORED,
+                    f"the mapping ignores {name}, which {side} trains and {other} has not",
+                    "confirmed",
+                    f"give it a counterpart, or freeze it in {side}",
+                    f"read from the live model: its gradient is {sizes[name]:.2g} at most, not zero",
+                    layers=(name.rpartition("/")[0] or name,),
+                )
+                yield _untrained(name, why)
+
+
+def _untrained(name: str, why: Explanation) -> Finding:
+    row = TensorComparison(f"update/{name}", None, math.inf, limits.LIVE_FLOAT64)
+    return finding_of("update", [row], why=why)
 
 
 def one_side_alone(bench: Bench) -> bool:
     """Whether one side trains a tensor that the other one has not."""
     causes = (found.explanation.cause for found in unequal_tensors(bench) if found.explanation is not None)
-    return "rule:constant" in causes
+    return not {"rule:constant", IGNORED}.isdisjoint(causes)

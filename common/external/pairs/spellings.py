@@ -49,6 +49,10 @@ def _short(name: str) -> str:
 
 _KNOWN_LOSSES = _kinds(LossSpec) | _LOSSES
 _KNOWN_OPTIMIZERS = _kinds(OptimizerSpec)
+LOSS_KINDS, OPTIMIZER_KINDS = (
+    tuple(dict.fromkeys(str(each["kind"]) for each in known.values()))
+    for known in (_KNOWN_LOSSES, _KNOWN_OPTIMIZERS)
+)
 
 
 def is_loss(name: str) -> bool:
