@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -48,8 +49,18 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 
 @pytest.hookimpl(trylast=True)  # after pytest-randomly
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put files whose tests train first: no process is left with a long one while the other has nothing to do."""
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Of the cases of a sweep every third runs by default."""
+    if item.get_closest_marker("sweep") and sum(item.callspec.indices.values()) % 3:  # type: ignore[attr-defined]
+        item.add_marker("slow")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Choose what has its turn. Put files whose tests train first: no process is left with a long one while the other has nothing to do."""
+    turn, turns = map(int, config.getoption("--turn").split("/"))
+    chosen = [zlib.crc32(item.nodeid.encode()) % turns == turn for item in items]
+    config.hook.pytest_deselected(items=[item for item, its in zip(items, chosen, strict=True) if not its])
+    items[:] = [item for item, its in zip(items, chosen, strict=True) if its]
     training = {item.path for item in items if "run_cache" in getattr(item, "fixturenames", ())}
     items.sort(key=lambda item: item.path not in training)
     gc.freeze()  # modules and tests are never garbage: no collection walks through them
@@ -71,6 +82,8 @@ COLLECTED = {
 def pytest_addoption(parser: pytest.Parser) -> None:
     for name, (_, shown) in COLLECTED.items():
         parser.addoption(f"--{name}", type=Path, help=f"write {shown}, as Markdown")
+    turn = "K/N: of all tests that are chosen otherwise, those of the K-th turn of N, counted from 0 [0/1]"
+    parser.addoption("--turn", default="0/1", help=turn)
     parser.addoption("--corruption", type=Path, help="write what was said of spoiled inputs, as Markdown")
     parser.addoption("--inputs", type=int, default=2000, help="how many spoiled inputs to try [2000]")
     parser.addoption("--inputs-seed", type=int, default=1, help="the seed that they are drawn from [1]")

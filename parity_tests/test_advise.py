@@ -42,6 +42,7 @@ def ask(spec: TrainSpec, gpus: int, size: str, nodes: int = 1, framework: str = 
     return advise(Question(spec, framework, gpus, parse_size(size), nodes))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("recipe", "more"), CASES)
 def test_the_model_foretells_a_step(peers, recipe: str, more: str) -> None:
     seen = one_process(peers["torch"], spec_of(recipe, more))
@@ -60,6 +61,7 @@ def test_the_model_foretells_accumulation(peers, accumulation: int) -> None:
     assert abs(seen.off("step")) <= 0.02
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("recipe", ["digits_transformer", "gpt2:tiny", "bert_base:tiny", "digits_cnn"])
 def test_the_model_foretells_checkpointing(peers, recipe: str) -> None:
     plain, seen = (one_process(peers["torch"], spec_of(recipe), checkpoint=on) for on in (False, True))

@@ -226,12 +226,15 @@ def torch_deviation(
     return max(measure(torch_layout(ours, ended[ours]), theirs[name]) for ours, name in names.items())
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("case", cases())
 def test_torch_trains_as_stock_keras_does(run_cache: RunCache, peers: dict[str, Peer], case: Any) -> None:
     record = run_cache.record(spec_of(case[0], case[1], "keras"), matrix.torch("ddp", 2))
     assert keras_deviation(peers, record, case[3], case) <= LIMIT
 
 
+@pytest.mark.slow
+@pytest.mark.sweep
 @pytest.mark.parametrize("case", cases())
 def test_tensorflow_trains_as_stock_torch_does(
     run_cache: RunCache, peers: dict[str, Peer], case: Any

@@ -38,6 +38,7 @@ KINDS = {"JSON spec", "YAML spec", "record", "checkpoint", "placement", "mapping
 FEW = 96  # three rounds of all kinds
 
 
+@pytest.mark.slow
 def _all_good(found: list[Outcome]) -> None:
     bad = [outcome for outcome in found if outcome.result not in GOOD]
     assert not bad, "\n".join(map(str, bad))

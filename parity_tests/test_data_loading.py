@@ -166,9 +166,8 @@ def test_runs_on_other_data_are_not_compared(tmp_path: Path) -> None:
     assert compare(*again, budget).verdict == "parity"
 
 
+@pytest.mark.slow
 # Whole runs.
-
-
 def test_augmentation_is_the_same_in_both_frameworks_whoever_prepares_it(run_cache: RunCache) -> None:
     spec = images(SYNTHETIC, AUGMENT)
     alone, threads = tensorflow(2), tensorflow(2, loader_workers=1, prefetch_batches=3)
@@ -191,6 +190,7 @@ def test_augmentation_is_the_same_in_both_frameworks_whoever_prepares_it(run_cac
     assert reference.summary is not None and reference.summary.eval_count == 11
 
 
+@pytest.mark.slow
 def test_runs_on_files_carry_their_digest(run_cache: RunCache, tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     path = tmp_path / "data.npz"

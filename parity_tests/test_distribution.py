@@ -183,6 +183,7 @@ def job(tmp_path: Path) -> Job:
     return Job(tmp_path)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("noise", "code", "verdict"), [(0.0, 0, "parity"), (1e-3, 1, "divergent")])
 def test_a_step_has_its_verdict_in_summary_and_outputs(
     job: Job, noise: float, code: int, verdict: str

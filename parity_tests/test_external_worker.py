@@ -120,6 +120,7 @@ def test_what_a_model_prints_is_no_answer(sides: dict[str, ExternalWorker], fram
     assert side.forward(normal(3, 4)).outputs["output"].shape == (3, 2)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("framework", BOTH)
 def test_arguments_are_passed_on(sides: dict[str, ExternalWorker], framework: str) -> None:
     module = {"tensorflow": "hostile_keras", "torch": "hostile_torch"}[framework]

@@ -34,6 +34,7 @@ def judged(run_cache: RunCache, case: Judged, fault: str | None) -> Comparison:
     return compare(reference, run_cache.record(case.spec, case.run, fault), budget)
 
 
+@pytest.mark.sweep
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("case", parameters(trials(Judged)))
 @pytest.mark.usefixtures("both_at_work")

@@ -73,6 +73,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("first", "second", "due"), CASES)
 def test_each_step_is_judged_by_itself(runs: Path, first: str, second: str, due: Due) -> None:
     comparison, diagnosis = told(runs, first, second)
@@ -84,6 +85,7 @@ def test_each_step_is_judged_by_itself(runs: Path, first: str, second: str, due:
     assert {"gradients", "update"} < {each.stage for each in measures}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("first", "second", "due"),
     [
@@ -100,12 +102,14 @@ def test_of_a_large_model_a_step_behind_an_evaluation_is_judged(
     assert {each.step for each in read_measures(runs / second)} == {*range(9), LATER, 16}
 
 
+@pytest.mark.slow
 def test_a_faithful_counterpart_is_not_the_same_bits(runs: Path) -> None:
     for name in ("torch_", "gpt_", "keras_torch_", "torch_keras_"):
         gradients = [each for each in read_measures(runs / name) if each.stage == "gradients"]
         assert max(each.difference for each in gradients) > 0
 
 
+@pytest.mark.slow
 def test_what_follows_from_another_stage_is_marked(runs: Path) -> None:
     stages = {
         stage.name: stage
@@ -179,11 +183,13 @@ def test_of_several_ranks_the_worst_counts() -> None:
 # Without following.
 
 
+@pytest.mark.slow
 def test_equal_bits_are_parity_in_float32(runs: Path) -> None:
     comparison, _ = told(runs, "torch", "torch_again")
     assert comparison.verdict == "parity" and "bit for bit" in comparison.reason
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["loss scale", "learning rate", "not zeroed"])
 def test_a_first_step_beyond_rounding_is_divergent(runs: Path, fault: str) -> None:
     comparison, diagnosis = told(runs, "torch", f"free_{fault}")
@@ -193,6 +199,7 @@ def test_a_first_step_beyond_rounding_is_divergent(runs: Path, fault: str) -> No
     assert diagnosis.findings[0].step == (1 if fault == "not zeroed" else 0)
 
 
+@pytest.mark.slow
 def test_what_rounding_may_have_made_is_inconclusive(runs: Path, tmp_path: Path) -> None:
     copy = copied(runs / "torch", tmp_path / "copy")
     record = read_record(copy)
@@ -211,6 +218,7 @@ def test_what_rounding_may_have_made_is_inconclusive(runs: Path, tmp_path: Path)
         assert diagnose_recorded(read_record(runs / "torch"), again).verdict == verdict
 
 
+@pytest.mark.slow
 def test_evaluations_that_differ_are_one_verdict(runs: Path, tmp_path: Path) -> None:
     pair = [copied(runs / "torch", tmp_path / name) for name in ("a", "b")]
     for folder, correct in zip(pair, (8, 9), strict=True):
@@ -233,6 +241,7 @@ def copied(source: Path, target: Path) -> Path:
 # What is refused.
 
 
+@pytest.mark.slow
 def test_another_record_than_the_followed_one_is_not_compared(runs: Path) -> None:
     reference, again, candidate = (read_record(runs / n) for n in ("torch", "torch_again", "torch_"))
     with pytest.raises(NotComparableError, match="followed another record than"):
@@ -288,6 +297,7 @@ def test_of_a_tiny_model_no_more_steps_are_kept(tmp_path: Path, monkeypatch: pyt
     assert kept == [*range(12), 16, 32]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("reference", "framework", "states", "why", "words"),
     [
@@ -306,12 +316,14 @@ def test_what_cannot_be_followed_is_refused(
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.slow
 def test_a_run_does_not_follow_itself(runs: Path) -> None:
     """With overwrite=True it would remove what it follows."""
     with pytest.raises(RecordError, match="is where this run is recorded itself"):
         open_states(runs / "torch", False, runs / "torch", "torch", None, Nothing(), lambda: None)
 
 
+@pytest.mark.slow
 def test_a_model_with_other_tensors_is_refused(runs: Path, tmp_path: Path) -> None:
     follower = open_states(tmp_path, False, runs / "torch", "torch", None, Nothing(), lambda: None)
     assert follower is not None
@@ -408,6 +420,7 @@ def test_elementwise_rounding_is_counted_in_units() -> None:
     assert nan.difference == np.inf
 
 
+@pytest.mark.slow
 def test_limits_follow_precision_and_sizes(runs: Path) -> None:
     small = Rounding.of(read_record(runs / "torch"))
     assert (small.layers, small.terms) == (2, 36)

@@ -71,6 +71,7 @@ def run(run_cache: RunCache) -> Any:
 RARELY = ("lstm with padding",)  # some seconds, which are most of them TensorFlow's graph
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in RARELY)) for name in RUNS]
 )
@@ -272,6 +273,7 @@ STOCK: dict[str, tuple[list[dict[str, Any]], list[int], list[tuple[str, str, dic
 }  # fmt: skip
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", STOCK)
 @pytest.mark.parametrize("file", ["state_dict", "safetensors", "dcp"])
 def test_stock_modules_load_what_is_exported(name: str, file: str, peers: Peers, tmp_path: Path) -> None:

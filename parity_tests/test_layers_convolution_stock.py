@@ -160,6 +160,7 @@ def test_stock_torch(
     against_torch(peers, vocabulary, case, stock, layout, **channels, **arguments)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("layer", "shape"),
     [

@@ -288,6 +288,7 @@ def keras_weights(arrays: Arrays, prefix: str, bidirectional: bool) -> tuple[Arr
     return weights, places
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("padding", ["none", "right", "scattered"])
 @pytest.mark.parametrize("way", KERAS_WAYS)
 @pytest.mark.parametrize("cls", KERAS_CLASSES)
@@ -369,6 +370,7 @@ def torch_order(kind: str, tensor: np.ndarray) -> np.ndarray:
     return tensor.T
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("direction", ["forward", "both"])
 @pytest.mark.parametrize("sequences", [False, True])

@@ -208,6 +208,7 @@ def worst(ours: Arrays, theirs: Arrays) -> float:
     return max(deviation(ours[name], theirs[name]) for name in names)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("convention", ["keras", "torch"])
 @pytest.mark.parametrize("case", [*CASES, *MORE])
 @given(units=st.tuples(st.integers(1, 7), st.integers(1, 7)), draw=st.integers(0, 2**32 - 1))
@@ -232,6 +233,7 @@ def test_tensorflow_pytorch_and_numpy_agree(
     assert max(deviation(results[0][n], results[1][n]) for n in results[0]) <= LIMIT
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("case", [*CASES, *MORE])
 def test_float32_runs_stay_in_float32(peers: dict[str, Peer], case: str) -> None:
     optimizer = CASES[case].ours if case in CASES else MORE[case]
@@ -263,6 +265,7 @@ STOCK = [
 ]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("name", "convention"), STOCK)
 def test_a_convention_is_the_frameworks_own_class(
     peers: dict[str, Peer], vocabulary: Vocabulary, name: str, convention: str

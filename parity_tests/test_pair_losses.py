@@ -168,6 +168,7 @@ EQUAL = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", EQUAL)
 def test_equal_losses_are_parity(pairs: Pairs, name: str) -> None:
     found = pairs.diagnosed(EQUAL[name])
@@ -311,6 +312,7 @@ WRONG: dict[str, tuple[Case, str, str]] = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_loss_is_named(pairs: Pairs, name: str) -> None:
     case, cause, text = WRONG[name]

@@ -678,6 +678,7 @@ def cases(rows: list[tuple[Any, ...]]) -> list[Any]:
     return [pytest.param(*row, marks=() if first.get(row[0]) is row else pytest.mark.slow) for row in rows]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("keras", "torch", "wrong", "expected"), cases(WRONG))
 def test_what_is_wired_otherwise_is_named(
     ports: Ports, keras: str, torch: str, wrong: str | None, expected: list[tuple[str, str, str]]
@@ -702,6 +703,7 @@ def test_what_is_wired_otherwise_is_named(
         assert any("torch.cat([h_n[-2], h_n[-1]], -1)" in why.fix for _, why in told), told
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("keras", "torch"),
     cases(

@@ -362,6 +362,7 @@ def test_what_cannot_be_asserted_is_one_line(repository: pytest.Pytester) -> Non
     assert not (repository.path / "left").exists() and not (repository.path / ".parity").exists()
 
 
+@pytest.mark.slow
 def test_tests_that_take_the_fixture_can_be_left_out(repository: pytest.Pytester) -> None:
     repository.makepyfile("def test_port(parity): raise ValueError\ndef test_other(): pass")
     run(repository, "-m", "not parity").assert_outcomes(passed=1, deselected=1)

@@ -85,6 +85,7 @@ def test_products_are_what_the_spec_says(peers: dict[str, Peer], low: str) -> No
         assert np.abs(rounded(unrounded, low) - unrounded).max() > 1e-4 * np.abs(unrounded).max()
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("low", SPACING)
 @pytest.mark.parametrize("name", LAYERS)
 def test_frameworks_round_alike(peers: dict[str, Peer], name: str, low: str) -> None:

@@ -198,6 +198,7 @@ def test_a_rank_that_cannot_be_started_is_named(tmp_path: Path) -> None:
     assert all_gone(tmp_path)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("how", ["forked", "spawned"])
 @pytest.mark.parametrize("body", ["unwatched", "holds_the_lock"])
 def test_ranks_die_with_a_killed_parent(parent, tmp_path: Path, body: str, how: str) -> None:

@@ -309,6 +309,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
         yield browser
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("make", [comparison, diagnosis, failure])
 @pytest.mark.parametrize("dark", [False, True])
 def test_pages_fit_narrow_screens(

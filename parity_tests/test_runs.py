@@ -78,6 +78,8 @@ EXHAUSTIVE = {
 }
 
 
+@pytest.mark.slow
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "feature",
     [

@@ -416,6 +416,7 @@ def check_round_trip(spec: TrainSpec, folder: Path) -> None:
     assert "&" not in dump_yaml(spec) and "!!" not in dump_yaml(spec)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_recipes_survive_yaml_and_json(tmp_path: Path, recipe: str) -> None:
     spec = recipes.get(recipe)

@@ -46,6 +46,7 @@ def heard(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.glob("heard_*"))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
 @pytest.mark.parametrize("times", [1, 2])
 def test_ranks_hear_a_signal_to_their_parent(tmp_path: Path, number: int, times: int) -> None:
@@ -96,6 +97,7 @@ def test_the_last_recorded_step_is_named(tmp_path: Path) -> None:
     assert reached(tmp_path / "empty") == ""
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "said",
     [

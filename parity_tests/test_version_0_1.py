@@ -95,6 +95,7 @@ def test_recorded_scripts_are_diagnosed(records: Path, tmp_path: Path) -> None:
     assert "learning rate    first at step 0 0.25 and 0.5" in said and "taps=True" not in said
 
 
+@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_runs_are_diagnosed(records: Path, tmp_path: Path) -> None:
     """The fault is not in the code of today, so the replays agree."""
