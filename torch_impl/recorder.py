@@ -307,7 +307,7 @@ class Recorder(ScriptRecorder):
                 self._seen["gradient"] = _norm(found)
             self._cost += time.perf_counter() - began
         if self._states is not None and self._states.wants(self.count):
-            self._exchanged(self._exchange)
+            self._keep_or_follow(self._exchange)
 
     @torch.no_grad()
     def _exchange(self) -> None:

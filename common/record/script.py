@@ -304,12 +304,12 @@ class ScriptRecorder:
     def _begin_step(self) -> None:
         """A step begins: its state is kept, or replaced by the reference's."""
         if self._states is not None:
-            self._exchanged(self._states.begin, self.count)
+            self._keep_or_follow(self._states.begin, self.count)
 
     def _end_states(self) -> None:
         """A step is over: what it left is measured, where it follows a reference's."""
         if self._states is not None:
-            self._exchanged(self._states.end, self.count)
+            self._keep_or_follow(self._states.end, self.count)
         if isinstance(self._states, Follower):
             self._guarded(self._states.write, self._of_ranks(self._states.taken()))
 
@@ -317,7 +317,7 @@ class ScriptRecorder:
         """What all ranks measured, of what this one did."""
         return measures
 
-    def _exchanged(self, act: Callable[..., Written], *arguments: Any) -> Written | None:
+    def _keep_or_follow(self, act: Callable[..., Written], *arguments: Any) -> Written | None:
         """What the states' keeper or follower does. All ranks follow, and go on with it where there is nothing more to write to."""
         return act(*arguments) if isinstance(self._states, Follower) else self._guarded(act, *arguments)
 

@@ -110,15 +110,20 @@ def unequal_tensors(bench: Bench) -> Iterator[Finding]:
             layers=(layer,),
         )
         yield _untrained(first, why)
-    for side, other in (("Keras", "torch"), ("torch", "Keras")):
-        for name in getattr(bench.mapping.ignored, side.lower()):
-            if name in trained and sizes.get(name, 0.0) > least:
+    sides = ("Keras", "torch"), ("torch", "Keras")
+    for (side, other), outline, passed in zip(sides, bench.outlines, passes, strict=True):
+        trainable = {info.name for info in outline.tensors if info.trainable}
+        for name in sorted(
+            trainable.intersection(getattr(bench.mapping.ignored, side.lower()), passed.gradients)
+        ):
+            size = float(np.abs(passed.gradients[name]).max(initial=0.0))
+            if size > least:
                 why = Explanation(
                     IGNORED,
                     f"the mapping ignores {name}, which {side} trains and {other} has not",
                     "confirmed",
                     f"give it a counterpart, or freeze it in {side}",
-                    f"read from the live model: its gradient is {sizes[name]:.2g} at most, not zero",
+                    f"read from the live model: its gradient is {size:.2g} at most, not zero",
                     layers=(name.rpartition("/")[0] or name,),
                 )
                 yield _untrained(name, why)
