@@ -548,6 +548,21 @@ def test_ranks_are_recorded_as_one(scripts: Scripts, tmp_path: Path) -> None:
     assert stage_of(found, "layers").status == "agrees"
 
 
+# Ids of what gives the batches.
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("side", ["torch", "keras"])
+def test_ids_are_those_that_the_batches_were_made_of(side: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "parity_tests.recorded.loaders", str(tmp_path), side]
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=_ENVIRONMENT, timeout=300)
+    assert ended.returncode == 0, ended.stderr
+    for name, due in json.loads(ended.stdout.splitlines()[-1]).items():
+        received = read_record(tmp_path / name).received
+        assert [received.ids(step)[0].tolist() for step in range(len(due))] == due
+        assert due[0] != sorted(due[0])
+
+
 # Killed, cut short, damaged.
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -182,6 +182,22 @@ class Recorder(ScriptRecorder):
             self._wrap(optimizer)
         self._begin_step()
         self._keep_parameters()
+
+    def batches(self, source: Iterable[Any]) -> Iterator[Any]:
+        """Go through pairs (ids, batch), as of `dataset.enumerate()` before it is shuffled and batched; `add` and `step` need no ids then.
+
+        Raises:
+            RecordError: an element is no such pair.
+        """
+        for pair in source:
+            if not isinstance(pair, tuple) or len(pair) != 2:
+                raise RecordError(
+                    "batches: takes pairs (ids, batch), as of dataset.enumerate().batch(...); received a"
+                    f" {type(pair).__name__}"
+                )
+            self._batch_ids, batch = pair
+            yield batch
+        self._batch_ids = None
 
     def step(
         self,

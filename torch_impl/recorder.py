@@ -15,7 +15,7 @@ details, docs/reference/record.md what is written.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
+from torch.utils.data import DataLoader
 
 from parity.common.base.errors import RecordError
 from parity.common.record.followed import Follower, Measure, StateKeeper, open_states, worst_of
@@ -48,6 +49,7 @@ from parity.torch_impl.external.outline import outline
 from parity.torch_impl.recorder_observer import ModelObserver
 from parity.torch_impl.recorder_states import LiveState
 from parity.torch_impl.recorder_taps import LayerTaps
+from parity.torch_impl.recorders.batches import with_indices
 from parity.torch_impl.sharding.tensors import tensor_like, whole
 
 # On a GPU, a step's numbers are read when so many more have been launched, and nothing waits for them.
@@ -199,6 +201,16 @@ class Recorder(ScriptRecorder):
             # Around torch.compile, which would compile the hook.
             self._hooks.append(model.register_forward_pre_hook(lambda module, _: self._see_pass(module)))
         self._begin_step()
+
+    def batches(self, source: DataLoader) -> Iterator[Any]:
+        """Go through a loader; where `add` and `step` get no ids, they are the indices that its sampler gave for the batch.
+
+        Raises:
+            RecordError: the loader has no batch sampler, or does not ask it when the loop begins.
+        """
+        for self._batch_ids, batch in with_indices(source):
+            yield batch
+        self._batch_ids = None
 
     def before_update(self) -> None:
         """What an optimizer that is given a closure calls in it, after backward: gradients and parameters as they are."""

@@ -146,6 +146,7 @@ class ScriptRecorder:
         self.writes = out is not None
         self._sums: Sums = []
         self._parts: list[Ids] = []
+        self._batch_ids: Any = None  # of the batch at hand, where the recorder gives the batches
         if self.writes:
             if overwrite:
                 remove_record(self._folder)
@@ -191,6 +192,8 @@ class ScriptRecorder:
     def add_part(self, loss: Any, weight: float, count: float, ids: Any = None) -> None:
         """As `add`, of a loss that counts `weight` times in the sum, and of `count` samples more."""
         self._add(loss, weight, count)
+        if ids is None:
+            ids, self._batch_ids = self._batch_ids, None
         if ids is not None:
             self._parts.append(self._ids(self._host(ids)))
 
