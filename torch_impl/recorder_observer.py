@@ -43,6 +43,8 @@ class ModelObserver(Observer):
         tensors = names.tensors(model)
         self._frozen = {name: tensors[name].detach().clone() for name in frozen_names(tensors, frozen)}
         self._step, self._updates = 0, 0
+        smallest = sorted(names.trained(model).values(), key=Tensor.numel)[:1]
+        self._first = [(tensor, tensor.detach().clone()) for tensor in smallest]
         self._now = StepObservation()
         # In the first updates: which tensors had gradients, by identity, and which of the model's, by name.
         self._with_gradient, self._named = set[int](), set[str]()
@@ -90,6 +92,8 @@ class ModelObserver(Observer):
     def observe(self) -> StepObservation:
         """Return what was observed in the step that ends."""
         observed, self._now = self._now, StepObservation()
+        if self._optimizer is not None and not self._updates and not self._waits():
+            observed.idle = all(torch.equal(tensor, was) for tensor, was in self._first)
         if self._updates == SEVERAL:
             observed.coverage = self.coverage()
         if is_tapped(self._step, None):

@@ -62,7 +62,8 @@ class StepObservation:
     coverage: of the updates so far, once there were enough. zeroed: whether a backward pass since the last update found
     gradients of zero. training: the model's mode at its update. dtypes: of tensors by name. changed: the first tensor that was
     declared frozen and has changed. updated_frozen: the first tensor without requires_grad that the update has changed.
-    changed_between: whether a parameter changed since the last update. norms: of each rank's parameters after the step. ids:
+    changed_between: whether a parameter changed since the last update. idle: whether the optimizer has taken no step since the
+    record began, and a parameter is what it was. norms: of each rank's parameters after the step. ids:
     the samples of each rank.
     """
 
@@ -73,6 +74,7 @@ class StepObservation:
     changed: str | None = None
     updated_frozen: str | None = None
     changed_between: bool = False
+    idle: bool = False
     norms: Sequence[float] = ()
     ids: Sequence[Ids] = ()
 
@@ -119,6 +121,7 @@ class ScriptChecks:
         self._first_batches: list[Ids] = []  # two, of rank 0
         self._repeats_first = False  # whether the step before had the first of these again
         self._unmoved, self._zero_gradients = _Streak(), _Streak()
+        self._idle = _Streak()
 
     def step(self, step: int, observed: StepObservation) -> list[Violation]:
         """Return the violations of one step."""
@@ -127,6 +130,11 @@ class ScriptChecks:
         self._coverage = observed.coverage or self._coverage
         if observed.changed_between and self._info.follows is None:
             self.notes.setdefault("parameters changed between two updates", step)
+        # With a loss scale, steps that overflow are left out.
+        if observed.idle and self._info.loss_scale is None:
+            self._idle.add(step)
+        else:
+            self._idle.end()
         texts = {
             ZEROED: self._zeroed(observed.zeroed),
             MODE: self._mode(observed.training),
@@ -151,7 +159,7 @@ class ScriptChecks:
     ) -> list[Violation]:
         """Return the violations of one step's numbers; a norm or a rate that is NaN was not recorded, one that is not finite is infinite."""
         if math.isnan(gradient) and math.isnan(update) and math.isfinite(loss_sum):
-            return []
+            return self._long_streaks(SEVERAL)
         norms = [0.0 if math.isnan(norm) else norm for norm in (gradient, parameters, update)]
         # A step that float16 overflows in is skipped.
         loss, first = (0.0, 0.0) if self._info.loss_scale is not None else (loss_sum, norms[0])
@@ -189,6 +197,7 @@ class ScriptChecks:
         if OPTIMIZER in self._reported:
             return found  # which says why nothing moves
         for name, streak, text in (
+            (MOVEMENT, self._idle, "the optimizer took no step in {} steps: its step() was not called"),
             (MOVEMENT, self._unmoved, "the update is 0 in {} updates whose gradients are not"),
             (GRADIENT, self._zero_gradients, "its norm is 0 in {} steps whose losses are not"),
         ):

@@ -27,6 +27,7 @@ SCRIPTS: dict[str, Broken] = {
             "evaluated",
             "closed",
             "scaled",
+            "updated_by_hand",
         )
     ),
     "not_zeroed": (ZEROED, LATER),
@@ -36,6 +37,7 @@ SCRIPTS: dict[str, Broken] = {
     "model_copied": (OPTIMIZER, 0),
     "trains_what_is_frozen": (OPTIMIZER, 0),
     "moves_nothing": (MOVEMENT, 0),
+    "never_stepped": (MOVEMENT, 0),
     "listed": (OPTIMIZER, 0),
     "frozen_too_late": (FROZEN, LATER),
     "left_in_eval": (MODE, LATER),

@@ -113,6 +113,26 @@ def two_models(out: Path) -> None:
     loop(out, model, optimizer, loss_of=lambda made, y: functional.cross_entropy(other(made), y))
 
 
+def updated_by_hand(out: Path, rate: float = 0.1) -> None:
+    """The optimizer keeps the rate alone."""
+    model = Net()
+    optimizer = sgd(model)
+    with Recorder(out, model, optimizer, **OPTIONS) as recorder:
+        for x, y, ids in batches():
+            optimizer.zero_grad()
+            loss = functional.cross_entropy(model(x), y)
+            loss.backward()
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    parameter -= rate * parameter.grad
+            recorder.step(loss, len(y), ids)
+
+
+def never_stepped(out: Path) -> None:
+    """`optimizer.step()` was forgotten: as if by hand, with no rate."""
+    updated_by_hand(out, 0.0)
+
+
 def adversary(out: Path) -> None:
     """The generator's pass leaves gradients in the discriminator, which are zeroed before its own."""
     model, generator = Net(), nn.Linear(FEATURES, FEATURES)
