@@ -376,7 +376,7 @@ def _compare_followed(
         )
     elif unknown or absent:
         parts = [
-            f"{s.name} at step {s.step}: {s.text}: more than rounding explains, less than it cannot make"
+            f"{s.name} at step {s.step}: {s.text}: more than rounding explains, unless it flips a unit near zero (a ReLU, a maximum)"
             for s in unknown
         ]
         parts += [f"{', '.join(absent)} not recorded at any followed step"] if absent else []

@@ -28,6 +28,12 @@ _AGREES, _UNDECIDED, _DIFFERS = range(3)
 _WORDS: tuple[Status, ...] = ("agrees", "undecided", "differs")
 # One step in so many may have a unit flipped by rounding.
 _FLIPS_EVERY = 8
+# At most of so many steps or more it cannot be that a few units flip, each by much.
+_SEVERAL = 3
+# A single flip, in units of what many make together.
+_FLIP = 4.0
+# A loss has no kinks: no unit that flips moves it. Farther off than so many times what rounding explains, at most steps, it differs.
+_LOSS_SLACK = 4.0
 _FLOAT32, _FLOAT64 = 2.0**-23, 2.0**-52
 
 
@@ -142,6 +148,7 @@ def _loss(
     # Of two losses that are no numbers nothing is known.
     neither = ~np.isfinite(first) & ~np.isfinite(second)
     levels = (apart > within).astype(int) + (apart > beyond)
+    levels = _settled(levels, apart > _LOSS_SLACK * within, rounding)
     apart[neither], levels[neither] = 0.0, _UNDECIDED
     scale = np.where(neither, 1.0, np.maximum(np.abs(first), np.finfo(float).tiny))
     row = int(np.argmax(levels)) if levels.any() else int(np.argmax(apart))
@@ -160,7 +167,7 @@ def _normwise(
         words = "the models have none" if steps and name == "buffers" else "at no step with the same samples"
         return FollowedStage(name, "not recorded", words)
     beyond = rounding.gross_gradient if "gradients" in name else rounding.gross
-    levels, deviations = [], []
+    levels, deviations, large = [], [], []
     worst: list[Measure | None] = []
     rare = 0
     for step in steps:
@@ -180,10 +187,9 @@ def _normwise(
         if any(each.only for each in rows):
             level = _DIFFERS
             place = next(i for i, each in enumerate(rows) if each.only)
-        if level == _UNDECIDED and rows[place].difference <= 4 * rounding.gross * (
-            rows[place].reference + total
-        ):
-            rare += 1
+        units = rows[place].difference / (rounding.gross * (rows[place].reference + total)) if level else 0.0
+        rare += level == _UNDECIDED and units <= _FLIP
+        large.append(units > 1)
         levels.append(level)
         worst.append(rows[place] if rows else None)
         deviations.append(_relative(rows[place], total) if rows else 0.0)
@@ -201,7 +207,21 @@ def _normwise(
         off = np.zeros_like(off)
     elif off.max() == _UNDECIDED and not rounding.proof and 2 * (undecided - rare) > len(off):
         off = np.where(off == _UNDECIDED, _DIFFERS, off)  # flips are rare, and this is at every other step
+    off = _settled(off, np.array(large), rounding)
     return _stage(name, steps, off, np.array(deviations), np.full(len(off), rounding.smooth), text)
+
+
+def _settled(levels: NDArray[np.int64], large: NDArray[np.bool_], rounding: Rounding) -> NDArray[np.int64]:
+    """Levels of steps, where those that are undecided differ: as most steps do, or are off by more than many flips make.
+
+    A few units that flip are a few steps' matter, and of many the sum is within the gross level.
+    """
+    undecided = levels == _UNDECIDED
+    if rounding.proof or not undecided.any():
+        return levels
+    systematic = large.sum() >= _SEVERAL and 2 * large.sum() > len(levels)
+    with_others = (levels == _DIFFERS).any() and undecided.sum() > len(levels) / _FLIPS_EVERY
+    return np.where(undecided, _DIFFERS, levels) if systematic or with_others else levels
 
 
 def _elementwise(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from parity.common import recipes
 from parity.common.base.files import numbered_folders
 from parity.common.diagnosis.result import Diagnosis
+from parity.common.parity.followed import is_followed
 from parity.common.parity.result import Result
 from parity.common.record import RunRecord
 from parity.common.record.followed import STATES
@@ -126,6 +127,12 @@ def _more_proof(reference: RunRecord, candidate: RunRecord, floor_missing: bool)
                 )
             )
         return steps
+    if is_followed(candidate):
+        return [
+            NextStep(
+                "record both scripts in float64 (model.double(), inputs too): there rounding explains nothing"
+            )
+        ]
     kept = (reference.folder / STATES).is_dir()
     first = "" if kept else "the reference with states=True and "
     followed = f"record {first}the candidate once more with follow=, which judges each step by itself"

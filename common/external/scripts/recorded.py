@@ -506,6 +506,8 @@ class RecordSource(core.ObservationSource):
             return
         text = _WHY[first.name]
         if self._followed:
+            if first.name == "gradients" and any(info.world_size > 1 for info in self._infos):
+                text += "; of several ranks also a mean of means over unequal counts"
             if first.name in ("loss", "gradients") and first.step is not None:
                 factor, row = self._followed_factor(first), int(np.searchsorted(self._steps, first.step))
                 said = "" if factor is None else in_words(factor, self._known_factors(row))
