@@ -14,6 +14,7 @@ import pytest
 from parity.common.base.errors import NotComparableError, RecordError
 from parity.common.diagnosis.result import Diagnosis
 from parity.common.external.scripts.recorded import diagnose_recorded, mapped
+from parity.common.parity import followed as followed_stage
 from parity.common.parity.compare import Comparison
 from parity.common.parity.followed import followed_stages
 from parity.common.parity.result import judge
@@ -103,6 +104,16 @@ def test_of_a_large_model_a_step_behind_an_evaluation_is_judged(
 
 
 @pytest.mark.slow
+def test_what_is_little_more_than_rounding_at_most_steps_is_divergent(runs: Path) -> None:
+    """An epsilon of 1e-3 for 1e-5, which moves the loss by 3e-5: here more, there less than rounding explains."""
+    _, diagnosis = told(runs, "gpt", "gpt_epsilon")
+    (finding,) = diagnosis.findings
+    assert finding.stage == "loss" and finding.explanation is not None
+    # The gradients are off from the first step on.
+    assert "begins after it" not in finding.explanation.text
+
+
+@pytest.mark.slow
 def test_a_faithful_counterpart_is_not_the_same_bits(runs: Path) -> None:
     for name in ("torch_", "gpt_", "keras_torch_", "torch_keras_"):
         gradients = [each for each in read_measures(runs / name) if each.stage == "gradients"]
@@ -169,6 +180,25 @@ def test_ranks_follow_one_process_and_one_process_ranks(
     # Updates by equal gradients keep replicas equal, whatever the script does.
     info = read_record(ranks / second).run_info
     assert isinstance(info, ScriptInfo) and "replicas equal" not in info.invariants
+
+
+@pytest.mark.parametrize(
+    ("levels", "large", "due"),
+    [
+        ([1] * 16, 12, [2] * 16),  # most are off by more than flips make
+        ([1] * 16, 8, [1] * 16),  # half of them
+        ([1, 1, 0], 2, [1, 1, 0]),  # too few steps to tell
+        ([2] + [1] * 5 + [0] * 10, 0, [2] * 6 + [0] * 10),  # beside one that differs
+        ([2, 1] + [0] * 14, 0, [2, 1] + [0] * 14),  # a single flip
+        ([0] * 16, 0, [0] * 16),
+    ],
+)
+def test_what_most_steps_show_is_no_flip(levels: list[int], large: int, due: list[int]) -> None:
+    rounding = Rounding(2.0**-23, False, 4, 64)
+    steps = np.arange(len(levels)) < large
+    assert followed_stage._settled(np.array(levels), steps, rounding).tolist() == due
+    proof = Rounding(2.0**-52, True, 4, 64)
+    assert followed_stage._settled(np.array(levels), steps, proof).tolist() == levels
 
 
 def test_of_several_ranks_the_worst_counts() -> None:

@@ -53,11 +53,11 @@ class Convnet(nn.Module):
 class Gpt(nn.Module):
     """A causal transformer with a tied head."""
 
-    def __init__(self) -> None:
+    def __init__(self, epsilon: float = 1e-5) -> None:
         super().__init__()
         self.words, self.places = nn.Embedding(WORDS, 16), nn.Embedding(TOKENS, 16)
         self.qkv, self.out = nn.Linear(16, 48), nn.Linear(16, 16)
-        self.norm, self.wide, self.narrow = nn.LayerNorm(16), nn.Linear(16, 32), nn.Linear(32, 16)
+        self.norm, self.wide, self.narrow = nn.LayerNorm(16, epsilon), nn.Linear(16, 32), nn.Linear(32, 16)
         self.head = nn.Linear(16, WORDS, bias=False)
         self.head.weight = self.words.weight
 
@@ -130,7 +130,7 @@ def convnet(out: Path, fault: str = "", shuffled: bool = False, norm: bool = Fal
 def gpt(out: Path, fault: str = "", shuffled: bool = False, **options: Any) -> None:
     """AdamW with clipping."""
     torch.manual_seed(4)
-    model = Gpt()
+    model = Gpt(1e-3 if fault == "epsilon" else 1e-5)
     betas = (0.9, 0.95 if fault == "beta" else 0.999)
     decay = 0.0 if fault == "weight decay" else 0.1
     optimizer = torch.optim.AdamW(model.parameters(), 3e-3, betas, weight_decay=decay)
@@ -175,7 +175,7 @@ def main(folder: Path, part: str) -> None:
         convnet(folder / f"torch_{fault}", fault, True, follow=folder / "torch")
     for fault in FAULTS["norm"]:
         convnet(folder / f"norm_{fault}", fault, True, norm=True, follow=folder / "norm")
-    for fault in FAULTS["gpt"]:
+    for fault in (*FAULTS["gpt"], "epsilon"):
         gpt(folder / f"gpt_{fault}", fault, True, follow=folder / "gpt")
     for fault in ("loss scale", "learning rate", "not zeroed"):
         convnet(folder / f"free_{fault}", fault)

@@ -497,7 +497,7 @@ class RecordSource(core.ObservationSource):
         if self._followed and first.name in _FROM_THERE and first.step:
             before = [step for step in followed_steps(self._records[1]) if step < first.step]
             # Where another stage differs earlier, nothing new has begun.
-            off = [stage.step for stage in self._stages if stage.status == "differs"]
+            off = [stage.step for stage in self._stages if stage.status in ("differs", "undecided")]
             if before and not any(step is not None and step < first.step for step in off):
                 yield _WHY_FROM_THERE.format(before=before[-1])
                 return
