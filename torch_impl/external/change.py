@@ -35,6 +35,8 @@ def read(layer: nn.Module) -> dict[str, Any]:
     if "transpose" in kind_of(layer):
         settings["cropping"] = _cropping(layer)
     mode = {"pass_mode": "own"} if kind_of(layer) == "batch_norm" else {}
+    if isinstance(layer, nn.RNNBase | nn.MultiheadAttention):
+        mode["batch_first"] = layer.batch_first
     return {**settings, **trainable, **mode, **layer.__dict__.get(FORCED, {})}
 
 
@@ -82,6 +84,7 @@ _ATTRIBUTES: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "interpolation": ("mode", lambda value: value),
     "padding_id": ("padding_idx", lambda value: value),
     "max_norm": ("max_norm", lambda value: value),
+    "batch_first": ("batch_first", bool),
     "scale_by_frequency": ("scale_grad_by_freq", bool),
 }
 # Functions that one without settings may become.

@@ -28,12 +28,12 @@ from parity.common.external.pairs.bench import (
 )
 from parity.common.external.pairs.buffers import BufferSearch, compared_buffers
 from parity.common.external.pairs.changed_weights import changed_weights
-from parity.common.external.pairs.explain import explained
+from parity.common.external.pairs.explain import Attribution, explained
 from parity.common.external.pairs.forward import ForwardSearch
 from parity.common.external.pairs.grouping import grouped
 from parity.common.external.pairs.search import STEP, Search, finding_of
 from parity.common.external.pairs.sharing import one_side_alone, unequal_tensors, unshared_layer
-from parity.common.external.pairs.structure import CAUSE, lines_of, structural_causes
+from parity.common.external.pairs.structure import CAUSE, DROPS, lines_of, structural_causes
 from parity.common.external.pairs.unused import by_unused
 from parity.common.external.pairs.updates import Updates, update_findings
 from parity.common.external.pairs.varied_weights import vary_weights
@@ -157,7 +157,9 @@ class PairSource(core.ObservationSource):
             # What is replaced depends on no input any more.
             first = self.search.barrier < 0 and self.search.blocks_gradients is None
             unused = by_unused(tensor, first) if unclear else []
-            self.search.attributed = unused or structural
+            self.search.attributed = unused or (
+                structural if training else [*map(_in_evaluation, structural)]
+            )
         self.search.use(attribution.explanation for attribution in self.search.attributed)
         for attribution in self.search.attributed if kept else ():
             for change in attribution.changes:
@@ -267,6 +269,15 @@ class PairSource(core.ObservationSource):
             self.notes.append(
                 f"{said}, which does not count here, since the weights were copied; parity lint lists them"
             )
+
+
+def _in_evaluation(attribution: Attribution) -> Attribution:
+    """What is found where a model is evaluated; a mask that drops there is told as that."""
+    why = attribution.explanation
+    if why.cause != f"{CAUSE}too_much" or DROPS not in why.text:
+        return attribution
+    fix = "drop in training only: nn.Dropout, or F.dropout(..., training=self.training)"
+    return replace(attribution, explanation=replace(why, text=f"in evaluation, {why.text}", fix=fix))
 
 
 def _of_evaluation_alone(finding: Finding) -> bool:

@@ -102,7 +102,7 @@ def by_setting(suspect: Difference, confidence: Confidence, evidence: str) -> Ex
 
 def explained(tensor: DeviatingTensor) -> list[Attribution]:
     """The causes of a deviation, all that it takes; none where no known cause fits."""
-    return _by_settings(tensor) or _by_mode(tensor) or _by_weights(tensor)
+    return _by_settings(tensor) or _by_mode(tensor) or _by_batch_first(tensor) or _by_weights(tensor)
 
 
 def ways_of(suspect: Difference) -> list[Change]:
@@ -202,6 +202,32 @@ def _by_mode(tensor: DeviatingTensor) -> list[Attribution]:
         if deviation <= limits.LIVE_FLOAT64:
             evidence = tensor.by_experiment(deviation, f": {way.layer} of {side} run in inference mode")
             return [Attribution(mode_cause(tensor.bench, side, point, evidence), (way,))]
+    return []
+
+
+# Layers of torch that take the first axis for time unless they are told.
+_TIME_FIRST = ("lstm", "gru", "simple_rnn", "attention")
+
+
+def _by_batch_first(tensor: DeviatingTensor) -> list[Attribution]:
+    """A layer of torch that takes samples for steps."""
+    layers = (info for info in tensor.bench.outlines[1].layers if info.path in tensor.segment.torch)
+    for layer in (info.path for info in layers if info.kind in _TIME_FIRST):
+        way = Change("torch", layer, "batch_first", True)
+        deviation = tensor.deviation_with([way])
+        if deviation <= limits.LIVE_FLOAT64:
+            text = f"{layer} of torch takes the first axis for time and not for the samples: it has no batch_first=True"
+            evidence = tensor.by_experiment(deviation, f": set in torch's {layer}")
+            why = Explanation(
+                "setting:batch_first",
+                text,
+                "confirmed",
+                "in torch: batch_first=True",
+                evidence,
+                defect="batch_first",
+                layers=(layer,),
+            )
+            return [Attribution(why, (way,))]
     return []
 
 

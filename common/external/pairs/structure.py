@@ -39,6 +39,7 @@ from parity.common.parity.deviation import tensor_deviation
 
 # How causes begin that are found here.
 CAUSE = "operation:"
+DROPS = "that drops a share of"
 # Operations of Keras's that are tried in the place of one of torch's, the likeliest first.
 _TRIED = 12
 # A longer formula stands in the finding, and not again in what to do.
@@ -472,7 +473,7 @@ def _found_again(computation: Computation, substitution: Substitution) -> Array 
 def _masks(computation: Computation) -> dict[int, str]:
     """How masks of dropout are called, by number."""
     return {
-        number: f"a mask{' of whole channels' if together else ''} that drops a share of {rate:g}"
+        number: f"a mask{' of whole channels' if together else ''} {DROPS} {rate:g}"
         for print_, rate, together in computation.masks
         for number in computation.numbers_like(print_)
     }
