@@ -570,6 +570,24 @@ def test_what_cannot_be_compared_is_one_line(parity: Cli, case: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("models", "cause", "fix"),
+    [
+        ("recurrent TimeFirst texts.npz", "setting:batch_first", "in torch: batch_first=True"),
+        ("dropped AlwaysDropped rows.npz", "operation:too_much", "F.dropout(..., training=self.training)"),
+    ],
+)
+def test_a_forgotten_argument_is_named(parity: Cli, models: str, cause: str, fix: str) -> None:
+    code, out, err = parity(*pair_of(*models.split()), "--replicas", 1, "--out", "out")
+    assert code == 1, out + err
+    found = json.loads((parity.folder / "out" / "diagnosis.json").read_text())["findings"]
+    first = found[0]["explanation"]
+    assert first["cause"] == cause and fix in first["fix"], first
+    # Nothing is said to be left out, or computed otherwise, beside it.
+    assert not any(each["explanation"]["cause"].startswith("operation") for each in found[1:])
+
+
+@pytest.mark.slow
 def test_dropout_is_trained_as_it_is(parity: Cli) -> None:
     """On one replica and on two; the masks are there: without them the first loss is another."""
     losses = []

@@ -178,6 +178,15 @@ class Dropped(nn.Module):
         return self.last(self.drop(self.act(self.first(x.to(torch.float) @ ones))))
 
 
+class AlwaysDropped(Dropped):
+    """`training=self.training` was forgotten."""
+
+    def __init__(self):
+        super().__init__()
+        del self.drop
+        self.drop = lambda x: F.dropout(x, 0.5)
+
+
 class Between(nn.Module):
     """It drops between the layers of an LSTM, which draws in a function of its own."""
 
@@ -266,6 +275,14 @@ class Recurrent(nn.Module):
 
     def forward(self, x):
         return self.last(self.memory(x)[0][:, -1])
+
+
+class TimeFirst(Recurrent):
+    """`batch_first=True` was forgotten."""
+
+    def __init__(self):
+        super().__init__()
+        self.memory = nn.LSTM(6, 7)
 
 
 class Pixels(nn.Module):

@@ -253,6 +253,9 @@ def _without(item: Item, last: bool) -> Difference:
         changes = "training mode"
     row = 32 if last and item.info.settings.get("function") in _PROBABILITIES else None
     add, remove = f"add {value}", "remove it"
+    if row is not None:
+        # Before a loss that takes logits it would be a mistake of its own.
+        add += ", where this side's loss takes probabilities; where it takes logits, remove it on the other side and have that loss take them, too"
     return Difference(
         keras=item.path if keras else None,
         torch=None if keras else item.path,

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import numpy as np
+
 from parity.common.base.errors import ExternalModelError, SpecError
-from parity.common.external.pairs.bench import Bench, LoadedPair
+from parity.common.diagnosis.limits import ROUNDED_CONSTANT
+from parity.common.external.pairs.bench import Bench, LoadedPair, losses
 from parity.common.external.pairs.request import PairRequest
+from parity.common.external.process.pass_result import Array
+from parity.common.parity.deviation import tensor_deviation
 
 # Of an optimizer: what may act only after the updates that are compared.
 _ACTS_LATER = ("clip_global_norm", "clip_norm", "clip_value", "ema")
@@ -30,6 +37,13 @@ def check_later_updates(bench: Bench) -> None:
         )
 
 
+# What one model may end in, and the other's loss do.
+_ENDS: dict[str, Callable[[Array], Array]] = {
+    "softmax": lambda x: (e := np.exp(x - x.max(-1, keepdims=True))) / e.sum(-1, keepdims=True),
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+}
+
+
 def check_usual_loss(asked: PairRequest, opened: LoadedPair) -> None:
     """Raise ExternalModelError where Keras's model says what it is trained by, and nobody has said what torch's is: another loss proves nothing."""
     own = opened.outlines[0].trained_by
@@ -38,6 +52,29 @@ def check_usual_loss(asked: PairRequest, opened: LoadedPair) -> None:
             f"{asked.keras} is trained by {own}, and no loss is given: give --torch-step for a train_step or compute_loss of its own,"
             " else --loss, or --keras-loss and --torch-loss (parity pair --help)"
         )
+
+
+def check_ends(asked: PairRequest, bench: Bench) -> None:
+    """Raise ExternalModelError where one side's outputs are the softmax of the other's, and the losses of the user's own take it into account."""
+    if not all(isinstance(each.loss, tuple) for each in asked.objectives):
+        return
+    trained = losses(bench, bench.reference(True), bench.torch_pass(True))
+    if any(row.deviation > ROUNDED_CONSTANT for row in trained if row.name.startswith("loss_sum")):
+        return
+    sides = [bench.reference(False).outputs, bench.torch_pass(False).outputs]
+    arrays = [[np.asarray(each, np.float64) for each in outputs.values()] for outputs in sides]
+    for pair in zip(*arrays, strict=False):
+        for (one, other), (made, given) in (
+            (("Keras", "torch"), pair),
+            (("torch", "Keras"), pair[::-1]),
+        ):
+            for name, function in _ENDS.items():
+                if made.shape == given.shape and tensor_deviation(function(given), made) <= ROUNDED_CONSTANT:
+                    raise ExternalModelError(
+                        f"{one}'s outputs are the {name} of {other}'s, and their losses are equal: it may be the same training, and models that end"
+                        " otherwise are not compared; have both give logits, and Keras's loss take them (from_logits=True), as"
+                        " nn.CrossEntropyLoss and nn.BCEWithLogitsLoss do"
+                    )
 
 
 def check_inputs(opened: LoadedPair) -> None:

@@ -33,6 +33,7 @@ from parity.common.external.pairs.bench import (
     taken_apart,
 )
 from parity.common.external.pairs.checks import (
+    check_ends,
     check_inputs,
     check_later_updates,
     check_usual_loss,
@@ -227,6 +228,8 @@ class _Flow:
             self._tell(rates_line)
         constants = self.bench.rounded_constants
         alike = self._forward()
+        if not alike:
+            check_ends(asked, self.bench)
         self._show(alike)
         self.updates = self._updates()
         if scheduled is not None and self.updates is not None:
