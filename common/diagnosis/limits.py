@@ -57,6 +57,10 @@ AMPLIFIED_BY_A_PASS = Limit(
 SCHEDULED_RATE = Limit(
     8 * 2.0**-24, "of the highest learning rate: Keras computes its schedules in float32, in a few operations"
 )
+ROUNDED_SUM = Limit(
+    1e-13,
+    "of the largest of all gradients: one that is zero but for rounding is a sum over n samples and places that rounds by sqrt(n) u, n up to 1e6",
+)
 ROUNDING_SHARE = Limit(1e-14, "of the largest of all gradients: rounding of one that comes out nearly zero")
 
 # Whether a signature fits what a run made.

@@ -282,11 +282,11 @@ class Bench(LoadedPair):
 def taken(
     side: ExternalWorker, inputs: Arrays, loss: BatchLoss, **options: Unpack[PassOptions]
 ) -> PassResult:
-    """Return a pass of one model on inputs (batch, ...), with its loss and gradients where it has a loss.
+    """Return a pass of one model on inputs (batch, ...), in training with its loss and gradients where it has a loss.
 
-    Of a training step there is none in inference: the model itself is called.
+    In inference there are none, and torch's runs without gradients, as it does where a model is evaluated.
     """
-    if not loss.terms or (step_of(loss.terms) and not options.get("training", True)):
+    if not (loss.terms and options.get("training", True)):
         return side.forward(inputs, **options)
     return side.gradients(inputs, loss.targets, loss.terms, loss.sample_weights, **options)
 
@@ -399,7 +399,7 @@ def gradients(bench: Bench, reference: PassResult, passed: PassResult) -> list[T
         if name not in mapped:
             continue
         size = float(np.abs(due).max(initial=0.0))
-        rounding = limits.ROUNDING_SHARE * largest
+        rounding = limits.ROUNDED_SUM * largest
         allowed = limits.LIVE_FLOAT64 + (rounding / size if size else 0.0)
         own = theirs.get(name)
         if not size and (own is None or float(np.abs(own).max(initial=0.0)) <= rounding):
