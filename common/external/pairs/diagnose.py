@@ -33,7 +33,13 @@ from parity.common.external.pairs.forward import ForwardSearch
 from parity.common.external.pairs.grouping import grouped
 from parity.common.external.pairs.search import STEP, Search, finding_of
 from parity.common.external.pairs.sharing import one_side_alone, unequal_tensors, unshared_layer
-from parity.common.external.pairs.structure import CAUSE, DROPS, lines_of, structural_causes
+from parity.common.external.pairs.structure import (
+    CAUSE,
+    DROPS,
+    Replacement,
+    lines_of,
+    structural_causes,
+)
 from parity.common.external.pairs.unused import by_unused
 from parity.common.external.pairs.updates import Updates, update_findings
 from parity.common.external.pairs.varied_weights import vary_weights
@@ -86,6 +92,7 @@ class PairSource(core.ObservationSource):
         self.forward = ForwardSearch(self.search)
         self.as_trained: list[TensorComparison] = []
         self.varies = varies
+        self._replaced = False  # whether torch's model was given numbers, which depend on no input
 
     def observe(self) -> None:
         if self.bench.unshared is None:
@@ -155,7 +162,7 @@ class PairSource(core.ObservationSource):
             # That something is not used at all says more than a formula in which it is missing.
             unclear = all(each.explanation.cause == f"{CAUSE}other" for each in structural)
             # What is replaced depends on no input any more.
-            first = self.search.barrier < 0 and self.search.blocks_gradients is None
+            first = self.search.barrier < 0 and not self._replaced
             unused = by_unused(tensor, first) if unclear else []
             self.search.attributed = unused or (
                 structural if training else [*map(_in_evaluation, structural)]
@@ -164,6 +171,7 @@ class PairSource(core.ObservationSource):
         for attribution in self.search.attributed if kept else ():
             for change in attribution.changes:
                 change.make(self.bench)
+                self._replaced |= isinstance(change, Replacement)
         if not self.search.attributed and place is not None:
             return [replace(finding, code=lines_of(self.bench, place))]
         return [replace(finding, explanation=a.explanation) for a in self.search.attributed] or [finding]
