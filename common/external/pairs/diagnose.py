@@ -285,7 +285,7 @@ def _in_evaluation(attribution: Attribution) -> Attribution:
     if why.cause != f"{CAUSE}too_much" or DROPS not in why.text:
         return attribution
     fix = "drop in training only: nn.Dropout, or F.dropout(..., training=self.training)"
-    return replace(attribution, explanation=replace(why, text=f"in evaluation, {why.text}", fix=fix))
+    return replace(attribution, explanation=replace(why, text=f"{why.text}, in evaluation", fix=fix))
 
 
 def _of_evaluation_alone(finding: Finding) -> bool:
