@@ -173,6 +173,9 @@ class Bench(LoadedPair):
         send: gradients that go on to its layers instead of what comes back to their outputs.
         """
         options: PassOptions = {"training": training, "inject": injections, "also": also, "send": send}
+        if not training:
+            # Without gradients, as models are evaluated: some ask whether they are on.
+            return self.torch.forward(self.inputs[1], **options)
         return taken(self.torch, self.inputs[1], self.losses[1], **options)
 
     def trace(self, training: bool) -> PairTrace:
@@ -282,11 +285,11 @@ class Bench(LoadedPair):
 def taken(
     side: ExternalWorker, inputs: Arrays, loss: BatchLoss, **options: Unpack[PassOptions]
 ) -> PassResult:
-    """Return a pass of one model on inputs (batch, ...), in training with its loss and gradients where it has a loss.
+    """Return a pass of one model on inputs (batch, ...), with its loss and gradients where it has a loss.
 
-    In inference there are none, and torch's runs without gradients, as it does where a model is evaluated.
+    Of a training step there is none in inference: the model itself is called.
     """
-    if not (loss.terms and options.get("training", True)):
+    if not loss.terms or (step_of(loss.terms) and not options.get("training", True)):
         return side.forward(inputs, **options)
     return side.gradients(inputs, loss.targets, loss.terms, loss.sample_weights, **options)
 
