@@ -169,12 +169,13 @@ def _naming_data(samples: Path, arrays: bool) -> Iterator[None]:
 def _paired(outcome: Outcome, folder: Path) -> Paired:
     """Write the reports of what came of a pair."""
     result, found = outcome.result, outcome.diagnosis
-    compared = None if result is None else Compared(result).written(folder)
     diagnosed = None
     if found is not None:
         asked = (folder / ASKED).read_text()
         subject = Subject.of_models((found.reference, found.candidate), outcome.outlines, asked)
         diagnosed = Diagnosed(found, subject).written(folder / "diagnosis")
+    # After the diagnosis, to which its page links.
+    compared = None if result is None else Compared(result).written(folder)
     return Paired(outcome, folder, compared, diagnosed)
 
 

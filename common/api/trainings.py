@@ -282,7 +282,8 @@ def _figures(names: Sequence[str], margins: Sequence[str]) -> list[dict[str, Any
     for text in margins:
         name, equals, size = text.rpartition("=")
         if equals and name not in names:
-            raise SpecError(f"--margin {text}: {name!r} is not compared; compared are {', '.join(names)}")
+            how = f"; add --metric {name}" if name in METRICS else did_you_mean(name, names)
+            raise SpecError(f"--margin {text}: {name!r} is not compared; compared are {', '.join(names)}{how}")
         if equals:
             own[name] = Margin.of(size)
         else:

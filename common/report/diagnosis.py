@@ -26,7 +26,7 @@ def supposed(diagnosis: Diagnosis) -> str:
 
 def amount(tensor: TensorComparison) -> str:
     """How far a tensor is off, in words."""
-    if math.isinf(tensor.deviation) and not tensor.allowed:
+    if math.isinf(tensor.deviation):
         return "not equal"
     return f"deviation {number(tensor.deviation)}, allowed {number(tensor.allowed)}"
 

@@ -33,13 +33,14 @@ _TITLES = {"parity": "Parity", "divergent": "Divergent", "inconclusive": "Inconc
 def write_html(result: Result, path: Path) -> None:
     """Write the report of a comparison, whole or not at all, replacing an older one.
 
-    It links to the pages of diagnoses that lie beside it: diagnosis_N.html, N counting the records from 0.
+    It links to the pages of diagnoses that lie beside it: diagnosis_N.html, N counting the records from 0; of a pair diagnosis.html.
 
     Raises:
         RecordError: the file cannot be written.
     """
     figures = _figures(result)
     pages = [(r.label, f"diagnosis_{number}.html") for number, r in enumerate(result.records)]
+    pages.append(("it", "diagnosis.html"))
     links: dict[str, Any] = {
         "diagnoses": [(label, name) for label, name in pages if (path.parent / name).exists()]
     }

@@ -309,7 +309,7 @@ def _pairs(pairs: Iterable[Pair]) -> Iterator[str]:
     before = None
     for pair in pairs:
         layer = (pair.keras or pair.torch)[0].rpartition("/" if pair.keras else ".")[0]
-        if layer != before and layer.isprintable():
+        if layer and layer != before and layer.isprintable():
             yield f"  # {layer}"
         before = layer
         data = {
