@@ -339,7 +339,7 @@ def test_records_of_scripts(parity: Study) -> None:
     answer = api.study(records=["a", "b"], metrics=["final_loss"], margins={"final_loss": "3%"}, out="again")
     assert answer.verdict == "equivalent" and str(answer).splitlines()[0] == out.splitlines()[0]
     assert answer.table("figures")["difference"].tolist() == [paired["estimate"]]
-    with pytest.raises(SpecError, match="'score' is not compared.*; add --metric score"):
+    with pytest.raises(SpecError, match=r"'score' is not compared.*; add --metric score"):
         api.study(records=["a", "b"], metrics=["final_loss"], margins={"score": 0.1}, out="other")
     # In order they are pairs of different seeds, and without pairs their spread is that of the seeds.
     for pairing in ("order", "none"):
