@@ -251,7 +251,9 @@ def test_the_page_leads_from_each_finding_to_its_cell(tmp_path: Path) -> None:
     page = Page(write_page(tmp_path, synthetic()))
     assert page.attribute("data-verdict") == ["divergent"]
     assert "They diverge at step 0" in page.text
-    assert "First: activation acts as if function were tanh: forward/activation. And 2 more defects" in page.text
+    assert (
+        "First: activation acts as if function were tanh: forward/activation. And 2 more defects" in page.text
+    )
     links = [a for tag, a in page.elements if tag == "a" and "data-step" in a]
     assert [(a["data-step"], a["data-cell"]) for a in links] == [
         ("0", "layer-2:forward"),

@@ -283,7 +283,9 @@ def _figures(names: Sequence[str], margins: Sequence[str]) -> list[dict[str, Any
         name, equals, size = text.rpartition("=")
         if equals and name not in names:
             how = f"; add --metric {name}" if name in METRICS else did_you_mean(name, names)
-            raise SpecError(f"--margin {text}: {name!r} is not compared; compared are {', '.join(names)}{how}")
+            raise SpecError(
+                f"--margin {text}: {name!r} is not compared; compared are {', '.join(names)}{how}"
+            )
         if equals:
             own[name] = Margin.of(size)
         else:
