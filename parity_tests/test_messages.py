@@ -82,6 +82,7 @@ LINES = {
     "pair --keras a:b --torch a:b --data my.npz --loss CrossEntropyLos": "--loss: unknown kind 'CrossEntropyLos': one of softmax_cross_entropy, binary_cross_entropy, mean_squared_error, mean_absolute_error, huber, kl_divergence; did you mean 'softmax_cross_entropy'?",
     "pair --keras a:b --torch a:b --data my.npz --loss mse,weigth=2": "--loss: weigth: unknown key; 'parity show --schema' lists the known ones",
     "pair --keras a:b --torch a:b --data my.npz --optimizer Adan": "--optimizer: unknown kind 'Adan': one of sgd, adam, adamw, rmsprop, adagrad, adadelta, adamax, nadam, lion, adafactor, muon, lamb; did you mean 'adam'?",
+    "pair --keras a:b --torch a:b --data my.npz --optimizer adam": "--optimizer: learning_rate: this field is required; add it behind a comma: adam,learning_rate=...",
     "pair --keras a:b --torch a:b --data my.npz --optimizer adam,learn_rate=1": "--optimizer: learn_rate: unknown key; did you mean 'learning_rate'?",
     "pair --keras a:b --torch a:b --data my.npz --keras-optimizer a:b": "--keras-optimizer is given alone; give --torch-optimizer, too",
     "pair --keras a.b --torch a:b --data my.npz": "a model is named package.module:attribute, such as my_pkg.models:build; received 'a.b'",

@@ -241,7 +241,12 @@ WRONG = [
         "sum",
         [("forward/norm", "operation:sequence", "the input x + (attention/attention_output * a mask")],
     ),
-    ("AlwaysDrops", "AlwaysDrops", "training", [("evaluation/head", "operation:left_out", "first * a mask")]),
+    (
+        "AlwaysDrops",
+        "AlwaysDrops",
+        "training",
+        [("evaluation/head", "operation:left_out", "dropout left on in Keras's evaluation")],
+    ),
     (
         "sequence",
         "Sequence",

@@ -50,6 +50,7 @@ _STAGES = ("before", "forward", "loss", "backward", "gradient", "buffers", "eval
 _BY_STEP = ("before", "forward", "evaluation", "loss", "backward", "gradient", "buffers", "update")
 _PASSES = ("forward", "evaluation")
 _LISTED = 4
+_LEFT_ON = "dropout left on"
 _EVALUATION_ALONE = "training is not affected: only statistics that evaluation uses differ, by 1/N of the variance of N values"
 
 
@@ -282,10 +283,15 @@ class PairSource(core.ObservationSource):
 def _in_evaluation(attribution: Attribution) -> Attribution:
     """What is found where a model is evaluated; a mask that drops there is told as that."""
     why = attribution.explanation
-    if why.cause != f"{CAUSE}too_much" or DROPS not in why.text:
-        return attribution
-    fix = "drop in training only: nn.Dropout, or F.dropout(..., training=self.training)"
-    return replace(attribution, explanation=replace(why, text=f"{why.text}, in evaluation", fix=fix))
+    if DROPS in why.fix:
+        line, _, rest = why.text.split(": ", 2)
+        text = f"{line}: dropout left on in Keras's evaluation: {rest}"
+        fix = "in Keras: call the layer without training=True; where it is to drop always, in torch: F.dropout(..., training=True)"
+        why = replace(why, text=text, cause=f"{CAUSE}left_out", defect=_LEFT_ON, fix=fix)
+    elif why.cause == f"{CAUSE}too_much" and DROPS in why.text:
+        fix = "drop in training only: nn.Dropout, or F.dropout(..., training=self.training)"
+        why = replace(why, text=f"{why.text}, in evaluation", fix=fix)
+    return replace(attribution, explanation=why)
 
 
 def _of_evaluation_alone(finding: Finding) -> bool:

@@ -58,7 +58,11 @@ def parsed_kind(flag: str, text: str, parse: Callable[[dict[str, Any]], Any], un
     try:
         return parse(as_ours(fields)).resolve("keras")
     except ValidationError as error:
-        raise SpecError(f"{flag}: {explain(error, as_ours(fields), fields['kind'], union)}") from None
+        said = explain(error, as_ours(fields), fields["kind"], union)
+        lacking, _, required = said.partition(": this field is required")
+        # In the form in which it is to be typed.
+        more = f"; add it behind a comma: {text},{lacking}=..." if required == "" and lacking != said else ""
+        raise SpecError(f"{flag}: {said}{more}") from None
 
 
 def _fields_of(flag: str, text: str) -> dict[str, Any]:

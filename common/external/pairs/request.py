@@ -58,6 +58,11 @@ class PairRequest:
     usual_loss: bool = False
 
     @property
+    def name(self) -> str:
+        """As it is called in reports: with what is left out of it."""
+        return "pair-without-dropout" if self.without_dropout else "pair"
+
+    @property
     def objectives(self) -> tuple[Objective, ...]:
         """What is added up."""
         return (Objective(None, self.loss),) if isinstance(self.loss, LossBase) else self.loss

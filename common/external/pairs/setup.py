@@ -330,7 +330,7 @@ def spec_of(
     held_out = 0 if bench.trains_by_step else asked.data.samples // _HELD_OUT
     return TrainSpec.parse(
         {
-            "name": "pair",
+            "name": asked.name,
             "convention": "keras",
             "model": {**trained["model"], "layers": [layer.to_dict()]},
             "data": {
