@@ -607,6 +607,13 @@ def test_dropout_is_trained_as_it_is(parity: Cli) -> None:
     assert abs(losses[0] - losses[1]) > 0.01, losses
 
 
+@pytest.mark.slow
+def test_a_gradient_that_is_little_but_rounding_is_no_divergence(parity: Cli) -> None:
+    """Permuted runs of one framework round all alike; weights that are off by a unit show what rounding does."""
+    code, out, err = parity(*pair_of("of_two", "OfTwo", ROWS), "--replicas", 1, "--out", "out")
+    assert (code, "measuring how far rounding alone" in err) == (0, True), out + err
+
+
 @pytest.mark.exhaustive
 def test_what_is_odd_and_harmless_trains(parity: Cli) -> None:
     for keras, torch in (("tanh_mlp", "Unused"), ("dropped", "Dropped")):

@@ -19,6 +19,10 @@ one framework sum each sample alike, and may never meet it. So the parameters of
 little off, keyed by the member's number: by 2^-13 of the spacing of low numbers, far too little to be
 seen in the low type but for the few numbers in thousands that it tips over. The floor is then what
 such a flip does to this model, from the first step on.
+
+Of imported models in float64 the parameters of each member are off by a unit in the last place: each framework computes them by
+its own code, and where terms of one sample cancel, as in a gradient through a normalization of two numbers, permuted runs of one
+of them all round alike.
 """
 
 from __future__ import annotations

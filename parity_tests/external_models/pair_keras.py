@@ -104,6 +104,16 @@ def dropped():
     )
 
 
+def of_two():
+    """A normalization of two large numbers: their gradient is what rounding leaves of terms that cancel."""
+    inputs = keras.Input((6,))
+    x = layers.Dense(8, activation="tanh", name="first")(inputs)
+    large = keras.initializers.RandomNormal(stddev=30.0, seed=0)
+    x = layers.LayerNormalization(epsilon=1e-6)(layers.Dense(2, kernel_initializer=large, name="narrow")(x))
+    x = layers.Concatenate()([layers.Dense(4, name="wide")(inputs), x])
+    return keras.Model(inputs, layers.Dense(3, name="last")(x))
+
+
 def raises():
     """A builder that fails."""
     raise ValueError("no such backbone")

@@ -160,6 +160,19 @@ class Unmapped(TanhMLP):
         return super().forward(x) * self.scale.mean()
 
 
+class OfTwo(nn.Module):
+    """A port of `of_two`."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.narrow, self.wide = nn.Linear(6, 8), nn.Linear(8, 2), nn.Linear(6, 4)
+        self.norm, self.last = nn.LayerNorm(2, eps=1e-6), nn.Linear(6, 3)
+
+    def forward(self, x):
+        normed = self.norm(self.narrow(torch.tanh(self.first(x))))
+        return self.last(torch.cat([self.wide(x), normed], -1))
+
+
 class Dropped(nn.Module):
     """A port of `dropped`; it rounds a constant when it is built."""
 
