@@ -15,6 +15,7 @@ import pytest
 from parity.common.diagnosis import limits
 from parity.common.diagnosis.result import Diagnosis
 from parity.common.external.mapping.models import map_models
+from parity.common.external.pairs.computations import arrangements
 from parity.common.external.pairs.diagnose import diagnose_pair
 from parity.common.external.pairs.dropout import give_masks, settle_randomness
 from parity.common.external.pairs.pair import both
@@ -524,7 +525,13 @@ WRONG = [
         "modulated",
         "Modulated",
         "repeat",
-        [("forward/wide", "operation:arrangement", "tile(narrow, times=(1, 1, 2))")],
+        [
+            (
+                "forward/wide",
+                "operation:argument",
+                "tile(narrow, times=(1, 1, 2)) where Keras computes tile(narrow, ",
+            )
+        ],
     ),
     (
         "modulated",
@@ -681,6 +688,15 @@ def cases(rows: list[tuple[Any, ...]]) -> list[Any]:
     """The first of each usual model by default, the others where tests that take minutes are run."""
     first = {row[0]: row for row in reversed(rows) if row[0] in USUAL}
     return [pytest.param(*row, marks=() if first.get(row[0]) is row else pytest.mark.slow) for row in rows]
+
+
+def test_repeats_of_the_whole_are_not_those_of_each_element() -> None:
+    """(7, 4, 2) as (7, 8): each element twice, and only that where axes are joined in turn; the whole twice beside it."""
+    numbers = np.arange(56).reshape(7, 4, 2)
+    joined = [[array[0].tolist() for array in arrangements(numbers, (7, 8), turn)] for turn in (True, False)]
+    assert joined[0] == [list(range(8))] and [0, 2, 4, 6, 1, 3, 5, 7] in joined[1]
+    # Axes that move without being joined are as they are elsewhere; so are channels that come first.
+    assert [a.shape for a in arrangements(np.zeros((2, 3, 4, 5)), (2, 5, 12), True)] == [(2, 5, 12)]
 
 
 @pytest.mark.sweep

@@ -117,6 +117,11 @@ class Check:
     budget: float
     where: str
 
+    @property
+    def is_unequal(self) -> bool:
+        """Whether what must be equal is not: its place says enough."""
+        return math.isinf(self.deviation) and not self.budget
+
 
 @dataclass(frozen=True)
 class LedgerEntry:
@@ -421,6 +426,8 @@ def _check_data(reference: RunRecord, candidate: RunRecord) -> None:
 def _conclude(checks: Sequence[Check], budget: Budget | None, precision: str) -> tuple[Verdict, str]:
     first = next((check for check in checks if not check.passed), None)
     if first is not None:
+        if first.is_unequal:
+            return "divergent", f"{first.name} not equal at {first.where}"
         amount = f"deviation {first.deviation:.2g}, allowed {first.budget:.2g}"
         return "divergent", f"{first.name} at {first.where}: {amount}"
     if budget is None:

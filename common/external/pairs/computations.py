@@ -263,12 +263,23 @@ class Shared:
         """Whether two tensors are the same, up to rounding and the order of their axes."""
         if (keras, torch) not in self._equal:
             (ours,), (theirs,) = self._keras.values(keras), self._torch.values(torch)
-            self._equal[keras, torch] = any(_same(each, theirs) for each in arrangements(ours, theirs.shape))
+            source = self._torch.source(torch)
+            # What computes numbers, such as repeats, and joins axes the other way round makes something else; however it is rearranged then.
+            in_turn = source == torch and torch in self._torch.maker
+            self._equal[keras, torch] = any(
+                _same(each, theirs) for each in arrangements(ours, theirs.shape, in_turn)
+            ) and (source == torch or self.of_torch(source) is not None)
         return self._equal[keras, torch]
 
 
-def arrangements(array: Array, shape: Sequence[int]) -> Iterator[Array]:
-    """Yield an array in each order of its axes in which it has a shape, or has it once axes are joined or divided."""
+def arrangements(array: Array, shape: Sequence[int], in_turn: bool = False) -> Iterator[Array]:
+    """Yield an array in each order of its axes in which it has a shape, or has it once axes are joined or divided.
+
+    Args:
+        array: of any shape.
+        shape: of as many elements; else nothing is yielded.
+        in_turn: whether axes are joined only as they follow each other in the array.
+    """
     if array.size != math.prod(shape) or array.ndim > _MOST_AXES:
         return
     long = [size for size in shape if size > 1]
@@ -277,11 +288,23 @@ def arrangements(array: Array, shape: Sequence[int]) -> Iterator[Array]:
         moved = array.transpose(order)
         if [size for size in moved.shape if size > 1] == long:
             yield moved.reshape(shape)
-        else:
+        elif not in_turn or _joins_in_turn(array.shape, order, long):
             others.append(moved)
     for moved in others:
         if len(long) != sum(size > 1 for size in array.shape):
             yield moved.reshape(shape)
+
+
+def _joins_in_turn(shape: Sequence[int], order: Sequence[int], long: Sequence[int]) -> bool:
+    """Whether axes of a shape, taken in an order, are neighbours in it wherever sizes `long` join them."""
+    places = {axis: place for place, axis in enumerate(a for a, size in enumerate(shape) if size > 1)}
+    ends, before, size = set(itertools.accumulate(long, lambda one, other: one * other)), None, 1
+    for axis in (axis for axis in order if axis in places):
+        # Between two sizes nothing is joined.
+        if before is not None and size not in ends and places[axis] != places[before] + 1:
+            return False
+        before, size = axis, size * shape[axis]
+    return True
 
 
 def _same(one: Array, other: Array) -> bool:

@@ -70,7 +70,14 @@ class Difference:
         )
         if taken and self.keras.name in _RECURRENT:
             return f"the last states of {self.keras.name} (h_n[-1]; of both directions torch.cat([h_n[-2], h_n[-1]], -1))"
-        return f"{self.keras}{self._over(self.keras)}"
+        how = (
+            " (torch's repeat gives the whole again, repeat_interleave each element)" if self._repeats else ""
+        )
+        return f"{self.keras}{self._over(self.keras)}{how}"
+
+    @property
+    def _repeats(self) -> bool:
+        return self.torch.name == self.keras.name == "tile"
 
     def __str__(self) -> str:
         goes_on = {"left_out": "goes on with", "number": "has", "operand": "takes"}.get(self.kind, "computes")

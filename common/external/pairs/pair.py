@@ -413,8 +413,8 @@ class _Flow:
             texts = ["tensorflow:mirrored:1", "torch:single:1"]
         elif spec.per_replica_statistics:
             self._tell(
-                f"batch norm, or a loss of the batch as a whole, is of each replica's samples, so that {replicas} replicas compute"
-                f" something else than one: both train on {replicas} (--replicas 1: both on one)"
+                f"batch norm, another computation over the samples of a batch, or a loss of the batch as a whole, is of each replica's"
+                f" samples, so that {replicas} replicas compute something else than one: both train on {replicas} (--replicas 1: both on one)"
             )
         else:
             texts = ["tensorflow:mirrored:1", "torch:single:1", *texts]

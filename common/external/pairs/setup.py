@@ -301,7 +301,7 @@ def spec_of(
             still[0] |= set(pair.keras)
             still[1] |= set(pair.torch)
     batch_norm = any(info.kind == "batch_norm" for outline in bench.outlines for info in outline.layers)
-    coupled = joined is not None and joined[0].reduction == "batch"
+    coupled = (joined is not None and joined[0].reduction == "batch") or _couples_samples(bench, masks)
     trained = _plain(asked, bench, reference) if joined is None else _joined(*joined)
     layer = Imported(
         keras=f"{asked.keras.module}:{asked.keras.attribute}",
@@ -447,6 +447,26 @@ def _zero_gradients(asked: PairRequest, bench: Bench, reference: PassResult) -> 
         )
         null |= {name: why for name, why in rounded.items() if name in exact}
     return null
+
+
+def _couples_samples(bench: Bench, masks: Masks) -> bool:
+    """Whether what a model gives for some samples depends on which others are in the batch: a replica has fewer of them."""
+    inputs = bench.inputs[0]
+    few = {name: array[: max(1, len(array) // 2)] for name, array in inputs.items()}
+    # With masks each pass draws others.
+    training = not (masks.keras or masks.torch)
+    whole = bench.keras.forward(inputs, training=training, taps=False).outputs
+    try:
+        part = bench.keras.forward(few, training=training, taps=False).outputs
+    except ExternalModelError:
+        return False  # it takes so many samples and no others
+    return any(
+        value.shape[1:] == whole[name].shape[1:]
+        and len(value) < len(whole[name])
+        and tensor_deviation(whole[name][: len(value)], value) > limits.LIVE_FLOAT64
+        for name, value in part.items()
+        if value.ndim and value.dtype.kind == "f"
+    )
 
 
 def own_statistics(asked: PairRequest, bench: Bench) -> list[str]:

@@ -170,8 +170,7 @@ def why(result: Result) -> str:
 
 
 def _amount(check: Check) -> str:
-    # What must be equal and is not says enough by its place; "infinite" would say less.
-    if math.isinf(check.deviation) and not check.budget:
+    if check.is_unequal:
         return ""
     return f", deviation {short(check.deviation)} where {short(check.budget)} is allowed"
 
