@@ -614,6 +614,13 @@ def test_a_gradient_that_is_little_but_rounding_is_no_divergence(parity: Cli) ->
     assert (code, "measuring how far rounding alone" in err) == (0, True), out + err
 
 
+@pytest.mark.slow
+def test_samples_that_a_model_couples_are_trained_on_equal_replicas(parity: Cli) -> None:
+    code, out, err = parity(*pair_of("centred", "Centred", ROWS), "--out", "out")
+    assert (code, "both train on 2 (--replicas 1: both on one)" in err) == (0, True), out + err
+    assert {record.placement.replicas for record in read_session(parity.folder / "out").records} == {2}
+
+
 @pytest.mark.exhaustive
 def test_what_is_odd_and_harmless_trains(parity: Cli) -> None:
     for keras, torch in (("tanh_mlp", "Unused"), ("dropped", "Dropped")):

@@ -114,6 +114,20 @@ def of_two():
     return keras.Model(inputs, layers.Dense(3, name="last")(x))
 
 
+class Centred(layers.Layer):
+    """What is left without the mean of a batch."""
+
+    def call(self, x):
+        return x - keras.ops.mean(x, axis=0, keepdims=True)
+
+
+def centred():
+    """What it gives for a sample depends on the others of its batch."""
+    return keras.Sequential(
+        [keras.Input((6,)), layers.Dense(5, name="first"), Centred(), layers.Dense(3, name="last")]
+    )
+
+
 def raises():
     """A builder that fails."""
     raise ValueError("no such backbone")

@@ -173,6 +173,18 @@ class OfTwo(nn.Module):
         return self.last(torch.cat([self.wide(x), normed], -1))
 
 
+class Centred(nn.Module):
+    """A port of `centred`."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(6, 5), nn.Linear(5, 3)
+
+    def forward(self, x):
+        y = self.first(x)
+        return self.last(y - y.mean(0))
+
+
 class Dropped(nn.Module):
     """A port of `dropped`; it rounds a constant when it is built."""
 
