@@ -264,8 +264,9 @@ def _why(diagnosis: Diagnosis) -> str:
         return f"{diagnosis.candidate} differs from {diagnosis.reference}: {words.NOT_FOUND}{words.supposed(diagnosis)}."
     first, more = diagnosis.findings[0], len(diagnosis.findings) - 1
     others = f" And {more} more {'defect' if more == 1 else 'defects'}, below." if more else ""
-    # It may begin with the name of a setting, which is as it is.
-    return f"First: {words.title(first)}: {first.name}{words.supposed(diagnosis)}.{others}"
+    # A cause may begin with the name of a setting, which is as it is.
+    said = "No known cause fits" if first.explanation is None else f"First: {words.title(first)}"
+    return f"{said}: {first.name}{words.supposed(diagnosis)}.{others}"
 
 
 def _head(diagnosis: Diagnosis) -> dict[str, str]:
