@@ -50,6 +50,15 @@ def test_a_mask_is_brought_to_the_layout_of_the_port(layout: str, flattened: boo
     assert np.array_equal(drawn, torch)
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_numbers_that_are_off_tell_the_layout_too(layout: str) -> None:
+    """What comes before has another epsilon, say; a mask in the wrong order would be a second finding."""
+    torch = LAYOUTS[layout](X * np.random.default_rng(1).uniform(0.7, 1.2, X.shape))
+    (planned,) = paired([site(X.reshape(BATCH, -1))], [site(torch)], BATCH, [X.shape[1:]]).torch
+    drawn = X.reshape(BATCH, *planned.shape).transpose(planned.order).reshape(torch.shape)
+    assert np.array_equal(drawn, LAYOUTS[layout](X))
+
+
 @pytest.mark.parametrize("layout", ["as it is", "channels first"])
 def test_where_no_numbers_agree_the_plainest_layout_is_taken(layout: str) -> None:
     """Of the many ways to split and exchange axes one is always nearest, by chance."""
@@ -84,6 +93,14 @@ def test_calls_that_drop_are_paired_by_what_they_are_given(keras: Any, torch: An
     assert len(masks.lines) == sum(key not in expected[1] for key in expected[0]) + sum(
         key.startswith("torch") for key in expected[1]
     )
+
+
+def test_where_no_numbers_agree_a_flatten_is_as_the_mapping_has_it() -> None:
+    """Behind a convolution with another padding all numbers are others."""
+    keras, other = np.random.default_rng(1).normal(size=(2, BATCH, 4, 5, 3))
+    sites = [site(keras.reshape(BATCH, -1))], [site(other.reshape(BATCH, -1))]
+    orders = [paired(*sites, BATCH, [(4, 5, 3)], True, moved).torch[0].order for moved in ([], [(4, 5, 3)])]
+    assert orders == [(0, 1), (0, 3, 1, 2)]
 
 
 @pytest.mark.parametrize("first", [False, True])

@@ -73,7 +73,7 @@ class Ports:
         settle_randomness(asked, opened)
         mapping = map_models(opened, None)
         copy_weights(asked, opened, mapping)
-        give_masks(asked, opened)
+        give_masks(asked, opened, mapping)
         bench = bench_of(asked, opened, mapping)
         return diagnose_pair(bench, suspects_of(opened.outlines, mapping))
 

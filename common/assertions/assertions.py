@@ -112,7 +112,7 @@ class Assertions(AbstractContextManager["Assertions"]):
                 settle_randomness(asked, opened)
             setup.copy_weights(asked, opened, found)
             if training:
-                give_masks(asked, opened)
+                give_masks(asked, opened, found)
             bench = setup.bench_of(asked, opened, found)
             expected = bench.keras.forward(bench.inputs[0], training=training, taps=False)
             received = bench.torch.forward(bench.inputs[1], training=training, taps=False)

@@ -10,17 +10,22 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from parity.common.base.errors import ExternalModelError
 from parity.common.external.pairs.bench import LoadedPair, taken
 from parity.common.external.pairs.request import PairRequest
 from parity.common.external.process.objective import step_of
 from parity.common.external.process.pass_result import Array, same
 from parity.common.parity.deviation import tensor_deviation
+from parity.common.spec.external.mapping import Mapping
 from parity.common.spec.external.outline import Outline
 from parity.common.spec.layers import Imported, KeyedDropout, Shape
 
 # Two calls are given the same where they are no farther apart than this: constants of Keras may be rounded.
 _SAME = 0.01
+# So many times as far, in squares, as in the nearest layout are numbers in another one, where they tell which it is.
+_CLEAR = 4
 _LISTED = 4
 
 
@@ -99,8 +104,12 @@ def check_steps(opened: LoadedPair) -> None:
                 )
 
 
-def give_masks(asked: PairRequest, opened: LoadedPair) -> Masks:
+def give_masks(asked: PairRequest, opened: LoadedPair, mapping: Mapping) -> Masks:
     """Pair the calls that drop, and have each pair use the same masks from now on; weights must be equal.
+
+    Args:
+        asked, opened: of the pair.
+        mapping: says which kernels stand behind a flatten of torch's own layout.
 
     Raises:
         ExternalModelError: a call has no samples along any axis, so that no mask can belong to one.
@@ -114,7 +123,9 @@ def give_masks(asked: PairRequest, opened: LoadedPair) -> Masks:
         if info.kind == "flatten" and info.inputs
     ]
     first = any(re.search("conv[23]d", info.kind) for info in opened.outlines[1].layers)
-    masks = paired(ours, theirs, batch, flat, first)
+    rules = (re.fullmatch(r"flatten\(([\d,]+)\)", str(pair.rule)) for pair in mapping.tensors)
+    moved = [tuple(map(int, rule[1].split(","))) for rule in rules if rule]
+    masks = paired(ours, theirs, batch, flat, first, moved)
     use_masks(opened, masks, asked.seed)
     return masks
 
@@ -154,6 +165,7 @@ def paired(
     batch: int,
     flat: Sequence[Shape],
     first: bool = False,
+    moved: Sequence[Shape] = (),
 ) -> Masks:
     """Pair the calls of two models that drop: by what they are given, then in their order by shape and rate.
 
@@ -162,6 +174,7 @@ def paired(
         batch: how many samples they were given.
         flat: shapes of one sample that Keras flattens; torch may flatten the same in its own layout.
         first: whether torch's model is one of pictures with their channels first.
+        moved: of `flat`, those that torch is known to flatten with the channels first.
 
     Raises:
         ExternalModelError: a call has no samples along any axis.
@@ -173,7 +186,8 @@ def paired(
         (i, j): layout
         for i, left in enumerate(ours)
         for j, right in enumerate(theirs)
-        if (layout := _layout(left["value"], right["value"], batch, flat, first)) is not None
+        if (layout := _layout(left["value"], right["value"], batch, (*moved, *flat), first, moved))
+        is not None
     }
 
     def worth(i: int, j: int) -> float:
@@ -229,12 +243,12 @@ def _sample(site: dict[str, Any], batch: int, framework: str) -> Shape:
 
 
 def _layout(
-    keras: Array, torch: Array, batch: int, flat: Sequence[Shape], first: bool
+    keras: Array, torch: Array, batch: int, flat: Sequence[Shape], first: bool, moved: Sequence[Shape]
 ) -> tuple[bool, Shape, tuple[int, ...]] | None:
     """How torch holds the samples that Keras does: whether the numbers agree, a sample's shape, the order of the axes.
 
-    Where no numbers agree, since what comes before differs, the plainest that fits is taken, of pictures channels first:
-    which of many is nearest would be chance.
+    Where no numbers agree, since what comes before differs, one is taken that is clearly nearer than the plainest that fits, or of
+    pictures channels first; else this one: which of many is nearest would be chance.
     None where no order of axes fits the shapes.
     """
     if keras.size != torch.size:
@@ -243,19 +257,23 @@ def _layout(
     for shape in _factored(keras, torch, batch, flat):
         whole = keras.reshape(batch, *shape)
         for order in itertools.permutations(range(whole.ndim)):
-            moved = whole.transpose(order)
-            if not _joins(moved.shape, torch.shape):
+            turned = whole.transpose(order)
+            if not _joins(turned.shape, torch.shape):
                 continue
-            deviation = tensor_deviation(torch, moved.reshape(torch.shape))
-            found.append((deviation if math.isfinite(deviation) else math.inf, shape, order))
+            apart = float(np.square(np.asarray(torch, np.float64) - turned.reshape(torch.shape)).sum())
+            found.append((apart if math.isfinite(apart) else math.inf, shape, order))
     if not found:
         return None
-    nearest = min(found, key=lambda one: one[0])
-    agrees = nearest[0] <= _SAME
-    _, shape, order = nearest if agrees else found[0]
-    pictures = (0, len(shape), *range(1, len(shape)))
-    if not agrees and first and len(shape) > 2 and any(each[1:] == (shape, pictures) for each in found):
-        order = pictures
+    nearest, plainest = min(found, key=lambda one: one[0]), found[0]
+    known = (plainest[1],) if first and len(plainest[1]) > 2 else moved
+    pictures = [(shape, (0, len(shape), *range(1, len(shape)))) for shape in known]
+    plainest = next((each for each in found if each[1:] in pictures), plainest)
+    _, shape, order = nearest
+    agrees = (
+        tensor_deviation(torch, keras.reshape(batch, *shape).transpose(order).reshape(torch.shape)) <= _SAME
+    )
+    if not agrees and _CLEAR * nearest[0] >= plainest[0]:
+        _, shape, order = plainest
     return agrees, shape, order
 
 

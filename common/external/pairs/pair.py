@@ -205,7 +205,7 @@ class _Flow:
         opened, line = settle_built_constants(asked, opened, mapping, canonical)
         if line:
             self._tell(line)
-        self.masks = give_masks(asked, opened)
+        self.masks = give_masks(asked, opened, mapping)
         self._list(self.masks.lines, "")
         self.asked, self.bench, lines = settle_targets(asked, bench_of(asked, opened, mapping))
         for line in lines:
