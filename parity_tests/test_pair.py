@@ -621,6 +621,17 @@ def test_samples_that_a_model_couples_are_trained_on_equal_replicas(parity: Cli)
     assert {record.placement.replicas for record in read_session(parity.folder / "out").records} == {2}
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("torch", ["Limited", "Unlimited"])
+def test_what_no_sample_reaches_is_told(parity: Cli, torch: str) -> None:
+    """Where no number exceeds a limit, models with and without it are the same."""
+    code, out, err = parity(*pair_of("limited", torch, ROWS), "--replicas", 1, "--out", torch)
+    assert (code, "✓ parity" in out) == (0, True), out + err
+    told = re.search(r"note: not shown by these samples: with inputs 100 times as large, .* limit ", out)
+    assert bool(told) == (torch == "Unlimited"), out
+    assert ("but for 1 without effect on the outputs here" in err) == (torch == "Unlimited"), err
+
+
 @pytest.mark.exhaustive
 def test_what_is_odd_and_harmless_trains(parity: Cli) -> None:
     for keras, torch in (("tanh_mlp", "Unused"), ("dropped", "Dropped")):

@@ -288,6 +288,8 @@ class Paired(Answer):
             if number:
                 console.print()
             part._print(console, every)
+        if self.outcome.beyond:
+            console.tell(f"note: {self.outcome.beyond}")
         console.tell(f"results: {self.folder}")
 
     def _next_steps(self) -> Sequence[NextStep]:
@@ -309,6 +311,7 @@ class Paired(Answer):
             "verdict": self.verdict,
             "exit_code": self.exit_code,
             "folder": str(self.folder),
+            "beyond_samples": self.outcome.beyond,
             **{name: None if part is None else part.to_json() for name, part in named.items()},
         }
 

@@ -128,6 +128,18 @@ def centred():
     )
 
 
+def limited():
+    """Its limit is far from what it computes of rows of ordinary size."""
+    return keras.Sequential(
+        [
+            keras.Input((6,)),
+            layers.Dense(5, name="first"),
+            layers.ReLU(6.0, name="limit"),
+            layers.Dense(3, name="last"),
+        ]
+    )
+
+
 def raises():
     """A builder that fails."""
     raise ValueError("no such backbone")

@@ -185,6 +185,23 @@ class Centred(nn.Module):
         return self.last(y - y.mean(0))
 
 
+class Limited(nn.Module):
+    """A port of `limited`."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.limit, self.last = nn.Linear(6, 5), nn.ReLU6(), nn.Linear(5, 3)
+
+    def forward(self, x):
+        return self.last(self.limit(self.first(x)))
+
+
+class Unlimited(Limited):
+    def __init__(self):
+        super().__init__()
+        self.limit = nn.ReLU()
+
+
 class Dropped(nn.Module):
     """A port of `dropped`; it rounds a constant when it is built."""
 

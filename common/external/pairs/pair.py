@@ -32,6 +32,7 @@ from parity.common.external.pairs.bench import (
     place_of,
     taken_apart,
 )
+from parity.common.external.pairs.beyond_samples import beyond_samples
 from parity.common.external.pairs.checks import (
     check_ends,
     check_inputs,
@@ -90,11 +91,14 @@ _LISTED = 12
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a pair. result: of the training, None where none was made. diagnosis: where they differ."""
+    """What came of a pair. result: of the training, None where none was made. diagnosis: where they differ. beyond: of models that agree, what
+    their samples do not show; '' where nothing is known of that.
+    """
 
     outlines: tuple[Outline, Outline]
     result: Result | None
     diagnosis: Diagnosis | None
+    beyond: str = ""
 
 
 @dataclass(frozen=True)
@@ -246,12 +250,13 @@ class _Flow:
             self._tell(
                 "constraints of Keras's weights: torch's optimizer makes the same of three updates; training goes without"
             )
+        beyond = beyond_samples(self.bench, self.suspects)
         spec = self._spec()
         placements = list(self.way.placements or self._placements(spec))
         session.check(spec, placements)
         result = self._train(session.stages_of(spec, placements, self.folder, self.way.timing_rounds))
         if result.verdict != "divergent":
-            return Outcome(opened.outlines, result, None)
+            return Outcome(opened.outlines, result, None, beyond)
         # Nothing of what the search changes is left from another one.
         copy_weights(asked, opened, mapping)
         when = _when(result)
@@ -262,7 +267,7 @@ class _Flow:
                 self._tell("by itself nothing deviates: measuring how far rounding alone takes this training")
                 result = self._train([session.floor_of(spec, placements, self.folder)])
                 if result.verdict != "divergent":
-                    return Outcome(opened.outlines, result, None)
+                    return Outcome(opened.outlines, result, None, beyond)
             found = later or found
         return Outcome(opened.outlines, result, found)
 
@@ -312,9 +317,13 @@ class _Flow:
     def _show(self, agree: bool) -> None:
         """What lint says, but of initial values, which are copied, and of layouts, which are mapped; `agree`: whether the outputs do."""
         suspects = with_effect(self.suspects, self.bench.mapping) if agree else self.suspects
-        shown = [one for one in suspects if one.changes not in MAPPED_AWAY]
+        shown, every = (
+            [one for one in each if one.changes not in MAPPED_AWAY] for each in (suspects, self.suspects)
+        )
+        hidden = len(every) - len(shown)
+        more = f", but for {hidden} without effect on the outputs here (parity lint)" if hidden else ""
         self._tell(
-            f"lint: {len(shown) or 'no'} {'setting differs' if len(shown) == 1 else 'settings differ'}"
+            f"lint: {len(shown) or 'no'} {'setting differs' if len(shown) == 1 else 'settings differ'}{more}"
         )
         self._list(said_of(shown), "; 'parity lint' lists them")
 

@@ -1,0 +1,81 @@
+"""What the samples do not show: both models with inputs that are far larger, where a limit or a kink is reached."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from parity.common.base.errors import ExternalModelError
+from parity.common.diagnosis import limits
+from parity.common.diagnosis.result import TensorComparison
+from parity.common.external.lint.lint import Difference, said_of
+from parity.common.external.mapping.models import exact_constants
+from parity.common.external.pairs.bench import Bench, decides, place_of
+from parity.common.external.pairs.explain import DeviatingTensor, explained
+from parity.common.external.pairs.points import NOWHERE
+from parity.common.external.process.pass_result import Array, Arrays
+
+# A clipped activation, such as a ReLU6, is reached so.
+_FACTORS = (100.0, -100.0)
+
+
+def beyond_samples(bench: Bench, suspects: Sequence[Difference]) -> str:
+    """Return in one line how the outputs of models that agree differ with larger inputs, and by which settings; '' where they do not.
+
+    Inputs that are whole numbers, such as tokens and masks, are what they are; without others nothing is tried.
+
+    Args:
+        bench: both models, whose outputs agree.
+        suspects: differences of their settings.
+    """
+    for factor in _FACTORS:
+        ours, theirs = (_larger(inputs, factor) for inputs in bench.inputs)
+        if not (ours and theirs):
+            continue
+        larger = replace(bench, inputs=(bench.inputs[0] | ours, bench.inputs[1] | theirs))
+        larger.points = bench.points
+        try:
+            with exact_constants(larger):
+                line = _differing(larger, [one for one in suspects if one.changes == "forward"])
+        except ExternalModelError:
+            continue  # it takes no such inputs
+        if line:
+            sign = "" if factor > 0 else " and of the other sign"
+            return f"not shown by these samples: with inputs {abs(factor):g} times as large{sign}, {line}"
+    return ""
+
+
+def _larger(inputs: Arrays, factor: float) -> Arrays:
+    """Those inputs (batch, ...) that are measured, and not counted."""
+    return {
+        name: np.asarray(array * factor, array.dtype) for name, array in inputs.items() if _is_measured(array)
+    }
+
+
+def _is_measured(array: Array) -> bool:
+    return array.dtype.kind == "f" and bool((array != np.round(array)).any())
+
+
+def _differing(bench: Bench, suspects: Sequence[Difference]) -> str:
+    rows = _rows(bench)
+    outputs = [row for row in rows if decides(row)]
+    deviation = max((row.deviation for row in outputs), default=0.0)
+    if deviation <= limits.LIVE_FLOAT64 or not np.isfinite(deviation):
+        return ""
+
+    def measure() -> float:
+        return max(row.deviation for row in _rows(bench) if decides(row))
+
+    found = explained(DeviatingTensor(bench, NOWHERE, suspects, measure, deviation))
+    if found:
+        names = {each.explanation.text for each in found}
+        return f"the outputs differ by {deviation:.2g}: {'; '.join(said_of([s for s in suspects if s.text in names]))}"
+    first = next((place_of(row) for row in rows if not row.agrees), "")
+    return f"the outputs differ by {deviation:.2g}, and the first layer that does is {first}"
+
+
+def _rows(bench: Bench) -> list[TensorComparison]:
+    reference = bench.reference(training=False)
+    return bench.passes(reference, bench.torch_pass(training=False), training=False)
