@@ -60,7 +60,7 @@ _ADAM = {
     "epsilon": _epsilon(11),
     "epsilon_place": _plain(
         "no such setting ({v}); epsilon_torch * sqrt(1 - beta_2^t) is the same at step t",
-        "no such setting ({v}); epsilon_keras / sqrt(1 - beta_2^t) is the same at step t",
+        "no such setting ({v}): a subclass, KerasAdam of the FAQ, takes epsilon_keras / sqrt(1 - beta_2^t) at step t",
         11,
     ),
     "amsgrad": _plain("amsgrad={v}"),

@@ -54,9 +54,9 @@ ROWS: Mapping[int, str] = {
     49: "loss scale",
 }
 
-# Code that a fix of torch's side speaks of, by setting.
+# Code that a fix of torch's side speaks of, by its name there.
 PASTE: Mapping[str, str] = {
-    "running_variance": """\
+    "KerasBatchNorm": """\
 class KerasBatchNorm(nn.BatchNorm2d):  # or nn.BatchNorm1d, nn.BatchNorm3d
     def forward(self, x):
         if not self.training:
@@ -66,7 +66,18 @@ class KerasBatchNorm(nn.BatchNorm2d):  # or nn.BatchNorm1d, nn.BatchNorm3d
             self.running_mean.lerp_(x.mean(axes), self.momentum)
             self.running_var.lerp_(x.var(axes, unbiased=False), self.momentum)
         return nn.functional.batch_norm(x, None, None, self.weight, self.bias, True, 0.0, self.eps)
-"""
+""",
+    "KerasAdam": """\
+class KerasAdam(torch.optim.Adam):  # or torch.optim.AdamW; give it Keras's epsilon, eps=1e-7
+    updates = 0
+
+    def step(self, closure=None):
+        self.updates += 1
+        for group in self.param_groups:
+            epsilon = group.setdefault("keras_eps", group["eps"])
+            group["eps"] = epsilon / (1 - group["betas"][1] ** self.updates) ** 0.5
+        return super().step(closure)
+""",
 }
 
 

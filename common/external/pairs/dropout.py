@@ -16,7 +16,8 @@ from parity.common.base.errors import ExternalModelError
 from parity.common.external.pairs.bench import LoadedPair, taken
 from parity.common.external.pairs.request import PairRequest
 from parity.common.external.process.objective import step_of
-from parity.common.external.process.pass_result import Array, same
+from parity.common.external.process.pass_result import Array, Arrays, same
+from parity.common.external.process.worker import ExternalWorker
 from parity.common.parity.deviation import tensor_deviation
 from parity.common.spec.external.mapping import Mapping
 from parity.common.spec.external.outline import Outline
@@ -76,10 +77,10 @@ def settle_randomness(asked: PairRequest, opened: LoadedPair) -> list[str]:
         if not all(same(passes[0][name], again[name]) for name in again):
             apart = max(tensor_deviation(passes[0][name], value) for name, value in again.items())
             raise KeptStateError(outline, _named(drawn) if drawn else "the model", apart)
-        if outline.stochastic and not asked.without_dropout:
+        if drawn and not asked.without_dropout and _is_dropout_alone(side, inputs):
             raise ExternalModelError(
                 f"{outline.target}: random numbers in training that no masks of ours can replace, drawn in"
-                f" {_named(drawn or outline.stochastic)}, and the frameworks draw different ones; give"
+                f" {_named(drawn)}, and the frameworks draw different ones; give"
                 " --without-dropout, which sets all rates to 0 on both sides"
             )
         where = _named(drawn) if drawn else "the model, outside of its layers,"
@@ -88,6 +89,12 @@ def settle_randomness(asked: PairRequest, opened: LoadedPair) -> list[str]:
             " that no rate turns off; take them from an input, or build the model without"
         )
     return found
+
+
+def _is_dropout_alone(side: ExternalWorker, inputs: Arrays) -> bool:
+    """Whether nothing draws random numbers any more once all rates are 0; they stay so."""
+    side.dropout(False)
+    return not side.stochastic(inputs)
 
 
 def check_steps(opened: LoadedPair) -> None:

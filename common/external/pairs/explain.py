@@ -96,7 +96,7 @@ def by_setting(suspect: Difference, confidence: Confidence, evidence: str) -> Ex
         evidence,
         defect=suspect.defect,
         layers=layers,
-        paste=PASTE.get(suspect.setting, ""),
+        paste=next((code for name, code in PASTE.items() if name in suspect.fix), ""),
     )
 
 

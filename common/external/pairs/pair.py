@@ -87,6 +87,7 @@ LATER = "later"  # the reference, trained up to a step that is looked into
 # What an earlier call may have left beside a mapping.yaml that a person has edited since.
 _OURS = {MAPPING, WEIGHTS, SPEC, ASKED, SAMPLES, DATA, *SAVED, "diagnosis.json", "diagnosis.html"}
 _LISTED = 12
+_UNTRAINED = "of one step and three updates: no longer training was compared"
 
 
 @dataclass(frozen=True)
@@ -243,7 +244,10 @@ class _Flow:
         alike = alike and not self.bench.frozen and not constrained_apart(self.bench, self.updates)
         alike = alike and self._loss()
         if not alike or self.bench.decayed or (self.updates is not None and self.updates.findings):
-            return Outcome(opened.outlines, None, self._diagnosed(None))
+            found = self._diagnosed(None)
+            if found.verdict == "parity":
+                found = replace(found, premise=_UNTRAINED)
+            return Outcome(opened.outlines, None, found)
         if constants is not None:
             self._tell(constants)
         if any(info.constraint and info.trainable for info in opened.outlines[0].tensors):
@@ -290,9 +294,13 @@ class _Flow:
         path = self.folder / MAPPING
         if given is None or given.resolve() != path.resolve():
             write_mapping(path, mapping)
-        pairs, doubts = len(mapping.tensors), doubts_of(mapping)
-        self._tell(f"mapping: {pairs} pairs of tensors, {len(mapping.doubtful)} doubtful, {path}")
-        self._list(doubts, f", in {path}")
+        ambiguous = [pair for pair in mapping.tensors if pair.is_ambiguous]
+        self._tell(f"mapping: {len(mapping.tensors)} pairs of tensors, {len(ambiguous)} doubtful, {path}")
+        self._list([f"{pair.label}: {pair.doubt}" for pair in ambiguous], f", in {path}")
+        others = len(doubts_of(mapping)) - len(ambiguous)
+        if others:
+            # Why is what a diagnosis is for; a list of right lines alarms.
+            self._tell(f"  {others} in layers that differ in something else, or with a note there")
         flat = [pair.label for pair in mapping.tensors if str(pair.rule).startswith("flatten")]
         if flat:
             self._tell(
