@@ -82,8 +82,9 @@ def test_stock_defaults_are_named_and_nothing_else(nets: dict[str, tuple[Outline
 
 def test_what_is_to_be_pasted_is_what_was_tried() -> None:
     tried = (ROOT / "parity_tests" / "external_models" / "lint_torch.py").read_text()
-    assert PASTE["running_variance"] in tried
-    assert PASTE["running_variance"] in (ROOT / "docs" / "how_to" / "faq.md").read_text()
+    assert PASTE["KerasBatchNorm"] in tried
+    shown = (ROOT / "docs" / "how_to" / "faq.md").read_text()  # run by test_how_to.py
+    assert all(code in shown for code in PASTE.values())
 
 
 def test_with_all_made_equal_nothing_is_named(nets: dict[str, tuple[Outline, Outline]]) -> None:

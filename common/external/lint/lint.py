@@ -255,7 +255,11 @@ def _without(item: Item, last: bool) -> Difference:
     add, remove = f"add {value}", "remove it"
     if row is not None:
         # Before a loss that takes logits it would be a mistake of its own.
-        add += ", where this side's loss takes probabilities; where it takes logits, remove it on the other side and have that loss take them, too"
+        logits = "no activation in Keras's last layer, and from_logits=True in its loss"
+        if keras:
+            add += f", if its loss takes probabilities; else let both end in logits: {logits}"
+        else:
+            remove += ", as nn.CrossEntropyLoss and nn.BCEWithLogitsLoss take logits"
     return Difference(
         keras=item.path if keras else None,
         torch=None if keras else item.path,

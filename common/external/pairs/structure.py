@@ -42,6 +42,7 @@ CAUSE = "operation:"
 DROPS = "that drops a share of"
 # Operations of Keras's that are tried in the place of one of torch's, the likeliest first.
 _TRIED = 12
+_CAUSAL = "a causal mask"
 # A longer formula stands in the finding, and not again in what to do.
 _LONG = 120
 
@@ -271,6 +272,7 @@ class View:
             computation.parameters
             | named(computation, {f"the input {name}": value for name, value in given.items()})
             | _masks(computation)
+            | _causal_masks(computation)
             for computation, given in zip(sides, bench.inputs, strict=True)
         ]
         names = named(self.keras, place.activations) | own[0]
@@ -428,6 +430,8 @@ def _explanation(
             if difference.keras.line
             else "what Keras computes"
         )
+    elif _CAUSAL in due:
+        due += " (in torch an attn_mask, or is_causal=True)"
     return Explanation(
         f"{CAUSE}{difference.kind}",
         f"{line}: {difference}" if line else str(difference),
@@ -477,3 +481,21 @@ def _masks(computation: Computation) -> dict[int, str]:
         for print_, rate, together in computation.masks
         for number in computation.numbers_like(print_)
     }
+
+
+def _causal_masks(computation: Computation) -> dict[int, str]:
+    """How masks that let no step see a later one are called, by number: how code makes them says less."""
+    squares = [
+        number
+        for number, shape in enumerate(computation.shapes)
+        if len(shape) > 1 and shape[-1] == shape[-2] > 2 and math.prod(shape) == shape[-1] ** 2
+    ]
+    found = {}
+    for number, value in zip(squares, computation.values(*squares), strict=True):
+        square = value.reshape(value.shape[-2:])
+        seen = np.tri(len(square), dtype=bool)
+        if np.array_equal(square, seen) or (np.all(square[seen] == 0) and np.all(square[~seen] == -np.inf)):
+            found[number] = _CAUSAL
+        elif np.array_equal(square, ~seen):
+            found[number] = "what a causal mask hides"
+    return found
