@@ -48,6 +48,8 @@ def write_samples(folder: Path) -> None:
     np.savez(folder / "texts.npz", x=random.normal(size=(60, 5, 6)), y=random.integers(0, 3, 60))
     classes = random.integers(0, 4, (60, 8, 8))
     np.savez(folder / "pixels.npz", x=random.normal(size=(60, 8, 8, 3)), y=classes)
+    painted = random.normal(size=(60, 6, 6, 2))
+    np.savez(folder / "painted.npz", x=random.normal(size=(60, 6)), y=painted)
     left, right = random.normal(size=(60, 6)), random.normal(size=(60, 4))
     np.savez(folder / TWO, left=left, right=right, y=random.integers(0, 3, 60))
 
@@ -640,9 +642,15 @@ def test_what_is_odd_and_harmless_trains(parity: Cli) -> None:
         assert code == 0, out + err
 
 
-@pytest.mark.exhaustive
-def test_outputs_with_the_channels_first_are_trained(parity: Cli) -> None:
-    code, out, err = parity(*pair_of("pixels", "Pixels", "pixels.npz"), "--replicas", 1, "--out", "out")
+@pytest.mark.parametrize(
+    "asked",
+    [
+        pytest.param(("pixels", "Pixels", "pixels.npz"), marks=pytest.mark.exhaustive),
+        pytest.param(("generator", "Generator", "painted.npz", "--loss", "mse"), marks=pytest.mark.slow),
+    ],
+)
+def test_outputs_with_the_channels_first_are_trained(parity: Cli, asked: tuple[str, ...]) -> None:
+    code, out, err = parity(*pair_of(*asked), "--replicas", 1, "--out", "out")
     assert (code, "✓ parity" in out) == (0, True), out + err
 
 

@@ -128,6 +128,13 @@ def centred():
     )
 
 
+def generator():
+    """Pictures of vectors."""
+    x = keras.Input((6,))
+    y = layers.Reshape((3, 3, 4))(layers.Dense(36, name="first")(x))
+    return keras.Model(x, layers.Conv2DTranspose(2, 4, strides=2, padding="same", name="up")(y))
+
+
 def limited():
     """Its limit is far from what it computes of rows of ordinary size."""
     return keras.Sequential(

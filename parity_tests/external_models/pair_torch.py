@@ -185,6 +185,17 @@ class Centred(nn.Module):
         return self.last(y - y.mean(0))
 
 
+class Generator(nn.Module):
+    """A port of `generator`."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.up = nn.Linear(6, 36), nn.ConvTranspose2d(4, 2, 4, stride=2, padding=1)
+
+    def forward(self, x):
+        return self.up(self.first(x).view(-1, 4, 3, 3))
+
+
 class Limited(nn.Module):
     """A port of `limited`."""
 

@@ -159,11 +159,15 @@ class Imported(LayerSpec):
         return tuple(tensor for tensor in self.keras_tensors if tensor.name in paired)
 
     def output_shape(self, input_shape: Shape) -> Shape:
-        if "channels_first" in (self.torch_layout, self.torch_output_layout) and len(input_shape) < 2:
-            raise SpecError(
-                f"layer {self.name}: torch_layout channels_first needs inputs with channels and other axes,"
-                f" received shape {input_shape}"
-            )
+        layouts = {
+            "torch_layout": (self.torch_layout, "inputs", input_shape),
+            "torch_output_layout": (self.torch_output_layout, "outputs", self.output),
+        }
+        for field, (layout, what, shape) in layouts.items():
+            if layout == "channels_first" and len(shape) < 2:
+                raise SpecError(
+                    f"layer {self.name}: {field} channels_first needs {what} with channels and other axes, received shape {shape}"
+                )
         return self.output
 
     def parameters(self, input_shape: Shape) -> tuple[ParameterSpec, ...]:
