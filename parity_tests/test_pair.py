@@ -48,6 +48,9 @@ def write_samples(folder: Path) -> None:
     np.savez(folder / "texts.npz", x=random.normal(size=(60, 5, 6)), y=random.integers(0, 3, 60))
     classes = random.integers(0, 4, (60, 8, 8))
     np.savez(folder / "pixels.npz", x=random.normal(size=(60, 8, 8, 3)), y=classes)
+    rows, classes = random.normal(size=(60, 6)), random.integers(0, 3, 60)
+    np.savez(folder / "single.npz", x=rows, y=random.normal(size=60))
+    np.savez(folder / "floats.npz", x=rows, y=classes.astype(np.float32))
     painted = random.normal(size=(60, 6, 6, 2))
     np.savez(folder / "painted.npz", x=random.normal(size=(60, 6)), y=painted)
     left, right = random.normal(size=(60, 6)), random.normal(size=(60, 4))
@@ -647,9 +650,13 @@ def test_what_is_odd_and_harmless_trains(parity: Cli) -> None:
     [
         pytest.param(("pixels", "Pixels", "pixels.npz"), marks=pytest.mark.exhaustive),
         pytest.param(("generator", "Generator", "painted.npz", "--loss", "mse"), marks=pytest.mark.slow),
+        # One number a sample, which torch's model gives without an axis.
+        pytest.param(("single", "Single", "single.npz", "--loss", "mse"), marks=pytest.mark.slow),
+        # Classes as a table has them.
+        pytest.param(("tanh_mlp", "TanhMLP", "floats.npz"), marks=pytest.mark.slow),
     ],
 )
-def test_outputs_with_the_channels_first_are_trained(parity: Cli, asked: tuple[str, ...]) -> None:
+def test_outputs_and_targets_of_other_forms_are_trained(parity: Cli, asked: tuple[str, ...]) -> None:
     code, out, err = parity(*pair_of(*asked), "--replicas", 1, "--out", "out")
     assert (code, "✓ parity" in out) == (0, True), out + err
 

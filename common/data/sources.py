@@ -29,6 +29,7 @@ from parity.common.data.samples import (
 from parity.common.data.synthetic import SyntheticSource
 from parity.common.spec import sources as spec
 from parity.common.spec.data import DataSpec
+from parity.common.spec.losses import LossBase
 from parity.common.spec.train import TrainSpec
 
 # Samples in memory are converted at once where that takes no more bytes, else batch by batch.
@@ -182,11 +183,15 @@ class _Conversion:
     tokens: bool | None = None
     target_dtype: str = ""
     target_shape: tuple[int, ...] = ()
+    loss: LossBase | None = None
+    classes: int = 0
 
     @classmethod
     def of(cls, spec: TrainSpec) -> _Conversion:
         tokens = spec.model.inputs == "tokens"
-        return cls(spec.master_dtype, tokens, spec.target_dtype, spec.target_shape)
+        outputs = spec.model.output_shape()
+        classes = outputs[-1] if outputs else 0
+        return cls(spec.master_dtype, tokens, spec.target_dtype, spec.target_shape, spec.loss, classes)
 
     def __call__(self, rows: Rows) -> Rows:
         inputs, targets = rows
@@ -200,14 +205,19 @@ class _Conversion:
         return values.astype(self.dtype if values.dtype.kind == "f" else "int64", copy=False)
 
     def _target(self, targets: Array) -> Array:
-        if self.target_dtype == "int64" and targets.dtype.kind == "f":
+        fractions = targets.dtype.kind == "f" and not (np.asarray(targets) == np.round(targets)).all()
+        if self.target_dtype == "int64" and fractions:
             raise SpecError("data: the loss takes classes, but the targets are not whole numbers")
         targets = self._shaped(targets)
         if targets.shape[1:] != self.target_shape:
             raise SpecError(
                 f"data: targets have shape {targets.shape[1:]}, model and loss expect {self.target_shape}"
             )
-        return targets.astype(self.target_dtype, copy=False)
+        targets = targets.astype(self.target_dtype, copy=False)
+        unknown = None if self.loss is None else self.loss.unknown_class(targets, self.classes)
+        if unknown is not None:
+            raise SpecError(f"data: a target is class {unknown}, the model ends in {self.classes} classes")
+        return targets
 
     def _shaped(self, targets: Array) -> Array:
         """Classes as distributions where the loss has an axis for them; a lone last axis as it needs it."""

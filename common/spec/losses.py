@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any, ClassVar, Literal
 
+from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field, TypeAdapter, model_validator
 
 from parity.common.base.errors import SpecError
@@ -41,6 +42,14 @@ class LossBase(Spec):
     @property
     def target_is_integer(self) -> bool:
         return getattr(self, "targets", "") == "classes"
+
+    def unknown_class(self, targets: NDArray[Any], classes: int) -> int | None:
+        """The first of targets (any shape) that are classes which is none of so many, nor ignored; None where all are."""
+        if not self.target_is_integer:
+            return None
+        ignored = getattr(self, "ignore", None)
+        bad = targets[((targets < 0) | (targets >= classes)) & (targets != ignored)]
+        return int(bad[0]) if bad.size else None
 
 
 class SoftmaxCrossEntropy(LossBase):

@@ -135,6 +135,10 @@ def generator():
     return keras.Model(x, layers.Conv2DTranspose(2, 4, strides=2, padding="same", name="up")(y))
 
 
+def single():
+    return keras.Sequential([keras.Input((6,)), layers.Dense(4, name="first"), layers.Dense(1, name="last")])
+
+
 def limited():
     """Its limit is far from what it computes of rows of ordinary size."""
     return keras.Sequential(

@@ -196,6 +196,17 @@ class Generator(nn.Module):
         return self.up(self.first(x).view(-1, 4, 3, 3))
 
 
+class Single(nn.Module):
+    """A port of `single`."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(6, 4), nn.Linear(4, 1)
+
+    def forward(self, x):
+        return self.last(self.first(x)).squeeze(-1)
+
+
 class Limited(nn.Module):
     """A port of `limited`."""
 

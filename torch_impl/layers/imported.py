@@ -79,7 +79,10 @@ class ImportedModel(Contextual):
         except Exception as error:
             raise blame(error, str(self.target)) from None
         output = chosen(tensors_in(result, is_tensor), self.layer.torch_output, "torch_output", self.target)
-        return output.movedim(1, -1) if self._first_out and output.dim() > 2 else output
+        output = output.movedim(1, -1) if self._first_out and output.dim() > 2 else output
+        # Of one number a sample a model may give no axis.
+        long = [[size for size in shape if size != 1] for shape in (output.shape[1:], self._shape)]
+        return output.reshape(len(output), *self._shape) if long[0] == long[1] else output
 
     def _shares(self, rows: Tensor, loss: ImportedLoss) -> Tensor:
         """(batch, 2): of each sample its share of the loss sum, and of what the mean divides by."""

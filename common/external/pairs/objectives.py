@@ -325,12 +325,21 @@ def _shaped(
     keras, torch = at
     first = _is_channels_first(keras, torch)
     if isinstance(loss, LossBase):
+        if loss.target_is_integer and target.dtype.kind == "f" and _are_whole(target, keras):
+            # As Keras takes them: it casts classes that a table has as floats.
+            target = target.astype(np.int64)
         if loss.target_is_integer and target.dtype.kind != "i":
             classes = f"; give class numbers, as {name}.argmax(-1) has them" if target.ndim > 1 else ""
             raise SpecError(f"--data: the loss takes classes, and {name} are no whole numbers{classes}")
         ours = target if loss.target_is_integer else target.astype(np.float64)
         if keras is None:
             return ours, ours
+        unknown = loss.unknown_class(ours, keras[-1])
+        if unknown is not None:
+            raise SpecError(
+                f"--data: {name} has class {unknown}, and the model ends in {keras[-1]} classes, 0 to {keras[-1] - 1}; or is"
+                " --loss another one?"
+            )
         ours = _fitted(ours, name, loss.target_shape(keras[1:]), one_hot=not loss.target_is_integer)
         if torch is None or first:
             return ours, ours
@@ -345,6 +354,12 @@ def _shaped(
     # As many as the outputs: numbers, though they may be 0 and 1.
     numbers = target.astype(np.float64)
     return numbers, to_torch_input(numbers) if first else _squeezed(numbers, torch[1:])
+
+
+def _are_whole(classes: Array, outputs: Shape | None) -> bool:
+    """Whether floats are class numbers (batch, ...), and not one number for each class."""
+    one_hot = outputs is not None and classes.shape[1:] == outputs[1:]
+    return not one_hot and bool(np.isfinite(classes).all() and (classes == np.round(classes)).all())
 
 
 def _given(form: TargetForm, target: Array, stored: Array) -> Array:

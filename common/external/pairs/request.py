@@ -145,7 +145,10 @@ class SampleFile:
             if name not in shapes:
                 raise SpecError(f"--data {path}: has no array {name!r}; it has {', '.join(shapes)}")
         if not chosen:
-            raise SpecError(f"--data {path}: has no array besides the targets {', '.join(due)}")
+            raise SpecError(
+                f"--data {path}: has no array besides the targets {', '.join(due)}; where inputs are the targets, give both:"
+                f" --inputs {due[0]} --targets {due[0]}"
+            )
         rows = {name: shapes[name][0] if shapes[name] else 0 for name in used}
         if len(set(rows.values())) > 1 or not min(rows.values()):
             told = ", ".join(f"{name} has {count}" for name, count in rows.items())
