@@ -86,6 +86,7 @@ LINES = {
     "pair --keras a:b --torch a:b --data my.npz --optimizer adam,learn_rate=1": "--optimizer: learn_rate: unknown key; did you mean 'learning_rate'?",
     "pair --keras a:b --torch a:b --data my.npz --keras-optimizer a:b": "--keras-optimizer is given alone; give --torch-optimizer, too",
     "pair --keras a.b --torch a:b --data my.npz": "a model is named package.module:attribute, such as my_pkg.models:build; received 'a.b'",
+    "pair --keras a:b(2) --torch a:b --data my.npz": "a model is named package.module:attribute, such as my_pkg.models:build; received 'a:b(2)'; arguments are given by a function of yours that takes none",
     "pair --keras a:b --torch a:b --data my.npz --targets z": "--data my.npz: has no array 'z'; it has x, y",
     "pair --keras a:b --torch a:b --data mi.npz": "--data mi.npz: there is no such file; give an .npz file with one row a sample",
     "pair --keras a:b --data my.npz": "parity pair: error: the following arguments are required: --torch; see parity pair --help",

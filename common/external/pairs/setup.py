@@ -351,7 +351,8 @@ def spec_of(
 
 def _plain(asked: PairRequest, bench: Bench, reference: PassResult) -> dict[str, Any]:
     """Parts of the spec of one input and one loss of ours."""
-    (inputs,) = bench.inputs[0].values()
+    given = [tuple(inputs.values()) for inputs in bench.inputs]
+    inputs = given[0][0]
     terms = [side.terms[0] for side in bench.losses]
     names = [
         (term.output or "") if len(o.outputs) > 1 else ""
@@ -369,7 +370,8 @@ def _plain(asked: PairRequest, bench: Bench, reference: PassResult) -> dict[str,
         },
         "model": {
             "input_shape": list(inputs.shape[1:]),
-            "inputs": "tokens" if inputs.dtype.kind == "i" else "numbers",
+            # What one side takes as floats are numbers, though they are whole.
+            "inputs": "tokens" if all(a.dtype.kind == "i" for (a,) in given) else "numbers",
         },
         "source": {
             "kind": "npz",

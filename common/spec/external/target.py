@@ -27,8 +27,9 @@ class Target(Spec):
         """From 'package.module:attribute'; raises ExternalModelError where it has another form."""
         match = _FORM.fullmatch(text)
         if match is None:
+            call = "; arguments are given by a function of yours that takes none" if "(" in text else ""
             raise ExternalModelError(
-                f"a model is named package.module:attribute, such as my_pkg.models:build; received {text[:80]!r}"
+                f"a model is named package.module:attribute, such as my_pkg.models:build; received {text[:80]!r}{call}"
             )
         return cls(module=match["module"], attribute=match["attribute"], arguments=arguments or {})
 
