@@ -1,7 +1,11 @@
-"""What the samples do not show: both models with inputs that are far larger, where a limit or a kink is reached."""
+"""What samples and weights do not show: both models with far larger inputs, where a limit is reached, and with weights in another order.
+
+Units that are dead with the weights that the models begin with hide what stands before them, through a whole training.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -15,10 +19,37 @@ from parity.common.external.mapping.models import exact_constants
 from parity.common.external.pairs.bench import Bench, decides, place_of
 from parity.common.external.pairs.explain import DeviatingTensor, explained
 from parity.common.external.pairs.points import NOWHERE
+from parity.common.external.pairs.varied_weights import shuffle_weights
 from parity.common.external.process.pass_result import Array, Arrays
 
 # A clipped activation, such as a ReLU6, is reached so.
 _FACTORS = (100.0, -100.0)
+_ORDERS, _SECONDS = 3, 20.0
+
+
+def apart_elsewhere(bench: Bench) -> float:
+    """Return how far the outputs of models that agree are apart once their weights are in another order; 0.0 where they never are.
+
+    Where they are, the models keep these weights.
+
+    Args:
+        bench: both models, whose outputs agree.
+    """
+    before, began = (bench.keras.read(), bench.torch.read()), time.monotonic()
+    for seed in range(_ORDERS):
+        if seed and time.monotonic() - began > _SECONDS:
+            break
+        if not shuffle_weights(bench, seed):
+            break
+        with exact_constants(bench):
+            rows = [row for row in _rows(bench) if decides(row)]
+        apart = max((row.deviation for row in rows), default=0.0)
+        # A matrix that is inverted may round more than one that was drawn for it.
+        if np.isfinite(apart) and apart > limits.AMPLIFIED_BY_A_PASS:
+            return apart
+    bench.keras.write(before[0])
+    bench.torch.write(before[1])
+    return 0.0
 
 
 def beyond_samples(bench: Bench, suspects: Sequence[Difference]) -> str:

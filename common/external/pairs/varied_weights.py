@@ -6,7 +6,7 @@ elsewhere, in the same way.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import numpy as np
@@ -24,6 +24,10 @@ def vary_weights(bench: Bench, seed: int = _SEED) -> bool:
 
     A layer that Keras shares and torch does not, weights that Keras constrains, and buffers keep what they have.
     """
+    return _write_other(bench, lambda state: varied(state, seed))
+
+
+def _write_other(bench: Bench, other: Callable[[Arrays], Arrays]) -> bool:
     if bench.unshared is not None:
         return False
     kept = {
@@ -39,9 +43,17 @@ def vary_weights(bench: Bench, seed: int = _SEED) -> bool:
         for name in pair.keras
     ]
     state = bench.keras.read()
-    bench.keras.write(varied({name: state[name] for name in names if name in state}, seed))
+    bench.keras.write(other({name: state[name] for name in names if name in state}))
     bench.torch.write(bench.mapping.to_torch(bench.keras.read(), partial=True))
     return bool(names)
+
+
+def shuffle_weights(bench: Bench, seed: int) -> bool:
+    """Give both models their trained weights in another order, tensor by tensor; as `vary_weights`, but what is zero stays so.
+
+    A row of padding that is zero may be relied on, and signs and sizes are those that the model has.
+    """
+    return _write_other(bench, lambda state: shuffled(state, seed))
 
 
 @contextmanager
@@ -62,5 +74,17 @@ def varied(state: Arrays, seed: int = _SEED) -> Arrays:
     def other(value: Array) -> Array:
         factor, offset = generator.random(value.shape), generator.random(value.shape)
         return np.asarray(value * (1 + _FACTOR * factor) + _OFFSET * offset, value.dtype)
+
+    return {name: other(value) for name, value in state.items() if value.dtype.kind == "f"}
+
+
+def shuffled(state: Arrays, seed: int) -> Arrays:
+    """Return tensors of any shape with what is not zero in another order; of a seed the same one every time."""
+    generator = np.random.default_rng(seed)
+
+    def other(value: Array) -> Array:
+        moved, there = value.copy(), value != 0
+        moved[there] = generator.permutation(value[there])
+        return moved
 
     return {name: other(value) for name, value in state.items() if value.dtype.kind == "f"}
