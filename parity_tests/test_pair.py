@@ -637,6 +637,17 @@ def test_what_no_sample_reaches_is_told(parity: Cli, torch: str) -> None:
     assert ("but for 1 without effect on the outputs here" in err) == (torch == "Unlimited"), err
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("torch", "code"), [("Gated", 0), ("Squared", 1)])
+def test_what_dead_units_hide_is_found(parity: Cli, torch: str, code: int) -> None:
+    """With the weights that they begin with both gates stay closed, through a whole training."""
+    found, out, err = parity(*pair_of("gated", torch, ROWS), "--replicas", 1, "--out", torch)
+    assert (found, "forward in training: the outputs agree" in err) == (code, True), out + err
+    if code:
+        assert "with these in another order their outputs differ by" in out
+        assert "confirmed" in out and "pow(" in out, out
+
+
 @pytest.mark.exhaustive
 def test_what_is_odd_and_harmless_trains(parity: Cli) -> None:
     for keras, torch in (("tanh_mlp", "Unused"), ("dropped", "Dropped")):

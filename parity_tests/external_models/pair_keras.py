@@ -139,6 +139,19 @@ def single():
     return keras.Sequential([keras.Input((6,)), layers.Dense(4, name="first"), layers.Dense(1, name="last")])
 
 
+def dead(shape, dtype=None):
+    """Weights with which no row of ordinary size gets through a ReLU."""
+    return keras.ops.convert_to_tensor([[-1.0]] * 2 + [[0.01]] * 4, dtype)
+
+
+def gated():
+    """A gate that is closed with the weights that it begins with."""
+    x = keras.Input((6,))
+    sizes = keras.ops.abs(x) * keras.ops.convert_to_tensor([300.0, 300.0, 1.0, 1.0, 1.0, 1.0])
+    gate = layers.Dense(1, activation="relu", kernel_initializer=dead, name="gate")(sizes)
+    return keras.Model(x, layers.Dense(3, name="last")(x) + gate)
+
+
 def limited():
     """Its limit is far from what it computes of rows of ordinary size."""
     return keras.Sequential(

@@ -207,6 +207,26 @@ class Single(nn.Module):
         return self.last(self.first(x)).squeeze(-1)
 
 
+class Gated(nn.Module):
+    """A port of `gated`."""
+
+    def __init__(self):
+        super().__init__()
+        self.gate, self.last = nn.Linear(6, 1), nn.Linear(6, 3)
+
+    def sizes(self, x):
+        return x.abs()
+
+    def forward(self, x):
+        sizes = self.sizes(x) * x.new_tensor([300.0, 300.0, 1.0, 1.0, 1.0, 1.0])
+        return self.last(x) + self.gate(sizes).relu()
+
+
+class Squared(Gated):
+    def sizes(self, x):
+        return x**2
+
+
 class Limited(nn.Module):
     """A port of `limited`."""
 
