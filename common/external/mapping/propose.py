@@ -6,6 +6,7 @@ Nothing is guessed silently: what only its order distinguishes from others of it
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -176,7 +177,7 @@ def _proposed(
     if first == "rows":
         tensors += stacked(*groups(tensors))
         tensors += rows(*groups(tensors))
-    tensors += _pairs(_matched(*groups(tensors, divide=True), flattened), flattened, keras)
+    tensors += _pairs(_matched(*groups(tensors, divide=True), flattened), flattened, keras, torch)
     tensors += fused(*groups(tensors))
     tensors += divided(*groups(tensors))
     tensors += cells(*groups(tensors))
@@ -437,9 +438,15 @@ def _is_trained_on_one_side(ours: ParameterGroup, theirs: ParameterGroup) -> boo
     return any((a.trainable and b.buffer) or (b.trainable and a.buffer) for a, b in pairs)
 
 
-def _pairs(matches: Iterable[Match], flattened: dict[str, Shape], keras: Outline) -> list[Pair]:
+def _pairs(
+    matches: Iterable[Match], flattened: dict[str, Shape], keras: Outline, torch: Outline
+) -> list[Pair]:
     """Pairs of tensors, in Keras's order; a tensor that holds several, and lacks one of them, has none."""
     found: list[Pair] = []
+    # Without any, nothing has its channels first, and a flatten is the same on both sides.
+    windows = any(re.search("conv|pool", info.kind) for info in torch.layers) or any(
+        len(info.shape) > 2 for info in torch.tensors
+    )
     # The parts of a tensor that holds several wait for each other.
     waiting: dict[str, list[tuple[Part, Part, Match]]] = {}
     for match in matches:
@@ -458,6 +465,8 @@ def _pairs(matches: Iterable[Match], flattened: dict[str, Shape], keras: Outline
                 waiting.setdefault(whole.info.name, []).append((one, other, match))
             else:
                 rules = fitting(match.keras, match.torch, slot, flattened.get(match.keras.layer.path))
+                if not windows and rules[0].startswith("flatten") and "transpose" in rules:
+                    rules = tuple(sorted(rules, key=lambda rule: rule != "transpose"))
                 two = slot == "shift" and "recurrent_shift" in theirs
                 found.append(
                     _pair([one], [other, theirs["recurrent_shift"]] if two else [other], rules, match)
