@@ -29,6 +29,7 @@ _IN_ORDER = (
     "detach",
     "stop_gradient",
 )
+_ONE_BY_ONE = ("add", "sub", "mul", "div", "maximum", "minimum", "pow")
 _RECURRENT = ("lstm", "gru", "simple_rnn")
 KINDS = {
     "number": "another number",
@@ -37,6 +38,7 @@ KINDS = {
     "operation": "another operation",
     "argument": "other arguments",
     "arrangement": "elements arranged otherwise",
+    "broadcast": "shapes that are broadcast",
     "sequence": "operations in another order",
     "left_out": "something left out",
     "too_much": "something too much",
@@ -86,6 +88,12 @@ class Difference:
             f"{part} {_arranged(part)}" if self.kind == "arrangement" else f"{part}{self._over(part)}"
             for part in (self.torch, self.keras)
         ]
+        if self.kind == "broadcast":
+            shown = [
+                f"{_size(part)} of {' and '.join(map(_size, part.operands))}"
+                for part in (self.torch, self.keras)
+            ]
+            return f"{KINDS[self.kind]}: {self.torch.name} of torch makes {shown[0]}, and that of Keras {shown[1]}"
         if shown[0] == shown[1]:
             return f"{KINDS[self.kind]}: {shown[0]} gives other numbers in torch than in Keras"
         if self.kind == "operand" and self.torch.name and self.torch.line:
@@ -104,6 +112,8 @@ def _differences(torch: Expression, keras: Expression, seen: set[tuple[int, int]
         if (torch.tensor, keras.tensor) in seen:
             return []
         seen.add((torch.tensor, keras.tensor))
+    if torch.name == keras.name and _is_broadcast(torch) and not _is_broadcast(keras):
+        return [Difference("broadcast", torch, keras)]
     if torch.number is not None and keras.number is not None:
         return [Difference("operand" if torch.text or keras.text else "number", torch, keras)]
     if not torch.name and not keras.name:
@@ -132,6 +142,14 @@ def _differences(torch: Expression, keras: Expression, seen: set[tuple[int, int]
     if (inner := _inside(torch, keras)) is not None:
         return [Difference("too_much", torch, inner), *_differences(inner, keras, seen)]
     return [Difference("other", torch, keras)]
+
+
+def _is_broadcast(made: Expression) -> bool:
+    """Whether the result of numbers one by one is larger than any of them: (n, 1) and (n,) make (n, n)."""
+    # Of what was read out of one operation the shape is not known.
+    sizes = [math.prod(each.shape) for each in made.operands if each.shape]
+    known = len(sizes) == len(made.operands) > 1
+    return made.name in _ONE_BY_ONE and known and math.prod(made.shape) > max(sizes)
 
 
 def _inside(outer: Expression, inner: Expression) -> Expression | None:

@@ -167,6 +167,31 @@ def structural_causes(
         and view.keras.numbers_of(place.due)
     ):
         return view.of_shapes(tensor, layers)
+    return _given_again(place, point)
+
+
+def _given_again(place: Place, point: Point | None) -> list[Attribution]:
+    """A call of a layer that gives what Keras's gives in another call: torch hands it what it has handed it before, or will."""
+    if point is None or point.linear:
+        return []
+    calls = {
+        tap: value for tap, value in place.activations.items() if tap.partition("#")[0] == point.keras_layer
+    }
+    for tap, value in calls.items():
+        if tap != point.keras and compared(tap, value, place.own).agrees:
+            number, other = (int(each.partition("#")[2] or 0) + 1 for each in (point.keras, tap))
+            text = f"call {number} of {point.torch_layer} of torch gives what call {other} gives in Keras: it is handed the same"
+            fix = f"hand {point.torch_layer} in call {number} what Keras does"
+            why = Explanation(
+                f"{CAUSE}operand",
+                text,
+                "likely",
+                fix,
+                "its numbers are those of that call",
+                defect=f"again {point.torch_layer}",
+                layers=(point.keras_layer,),
+            )
+            return [Attribution(why)]
     return []
 
 
@@ -202,7 +227,14 @@ def causes_of_loss(
                 f"by experiment: the losses differ by {was:.2g}, and with what Keras computes in its place by {apart:.2g}; with"
                 " other targets, too"
             )
-            return view.attributed(substitution, None, evidence, ("loss",), True)
+
+            def agrees(tried: Replacement) -> bool:
+                undo = tried.make(bench)
+                apart = deviation()
+                undo.make(bench)
+                return apart <= limits.LIVE_FLOAT64
+
+            return view.attributed(substitution, None, evidence, ("loss",), True, agrees)
     return []
 
 
@@ -350,8 +382,12 @@ class View:
         evidence: str,
         layers: tuple[str, ...],
         confirmed: bool,
+        agrees: Callable[[Replacement], bool] | None = None,
     ) -> list[Attribution]:
-        """The differences of what both compute, one attribution each; what is put in torch's pass makes good all of them."""
+        """The differences of what both compute, one attribution each; what is put in torch's pass makes good all of them.
+
+        agrees: whether the place does so with something else put there; given where the place is one number, which any sum may make good.
+        """
         torch = self._readers[1].read(substitution.torch_result, is_root=True)
         keras = self._readers[0].read(substitution.keras_result)
         if keras.number is not None:
@@ -361,6 +397,8 @@ class View:
         opened = [each for found in differences(torch, keras) for each in self._opened(found)]
         # Of several the experiment says that together they are it, and not of each; of one operation in one line they are one.
         alone = len({(each.kind, each.torch.name, each.torch.line) for each in opened}) == 1
+        if agrees is not None:
+            confirmed = confirmed and all(self._is_shown(each, substitution, agrees) for each in opened)
         for number, each in enumerate(opened):
             # A weight that is another one's counterpart makes a formula differ where none does.
             whole = (each.torch, each.keras, torch, keras)
@@ -377,6 +415,32 @@ class View:
                 explanation = replace(explanation, cause="rounding:constant", text=text, fix=fix)
             found.append(Attribution(explanation, () if number or replacement is None else (replacement,)))
         return found
+
+    def _is_shown(
+        self, found: Difference, outer: Substitution, agrees: Callable[[Replacement], bool]
+    ) -> bool:
+        """Whether nothing speaks against a part of what was tried: a place that does not agree with Keras's result of it in torch's."""
+        theirs, ours = found.torch.tensor, found.keras.tensor
+        if (
+            theirs is None
+            or ours is None
+            or theirs == outer.torch_result
+            or not found.torch.name
+            or found.kind == "broadcast"
+        ):
+            return True
+        makers = self.torch.maker.get(theirs), self.keras.maker.get(ours)
+        if makers[0] is None or makers[1] is None or makers[0].rearranges:
+            return True
+        (value,) = self.keras.values(ours)
+        tried = [
+            Substitution(makers[0], theirs, self.torch.shapes[theirs], makers[1], ours, order).replacement(
+                value, self._place.training
+            )
+            for order in self._orders(makers[0], theirs, makers[1], ours)
+        ]
+        made = [each for each in tried if each is not None]
+        return not made or any(map(agrees, made))
 
     def _opened(self, found: Difference) -> list[Difference]:
         """The differences of what made torch's part, where that only happens to be a tensor that both have, or a number, and is
@@ -436,7 +500,9 @@ def _explanation(
         f"{CAUSE}{difference.kind}",
         f"{line}: {difference}" if line else str(difference),
         "confirmed" if confirmed else "likely",
-        f"compute {due} there",
+        "give both operands one shape: squeeze(-1), or [:, None]"
+        if difference.kind == "broadcast"
+        else f"compute {due} there",
         evidence,
         # Alike where the same line does the same otherwise.
         defect=f"{(difference.keras if difference.kind == 'left_out' else difference.torch).name} {line}",

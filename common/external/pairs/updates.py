@@ -402,6 +402,15 @@ class _Formula:
     def _clipping(self, evidence: str) -> Explanation:
         """Explain that gradients are clipped in other ways."""
         keras, torch = _clipped(self.ours), _clipped(self.theirs)
+        if keras == torch and self.ours.clip_epsilon != self.theirs.clip_epsilon:
+            epsilon = self.theirs.clip_epsilon or 0.0
+            limit = keras[1].rpartition("=")[2]
+            text = f"clipping: torch divides by the norm plus {epsilon:g}, and Keras by the norm (row 17), both at {limit}"
+            fix = (
+                f"leave it, it is a share of {epsilon:g} of the norm; or in torch by hand: scale = {limit} / norm where norm > {limit}, and"
+                " each gradient times it"
+            )
+            return Explanation("setting:clip_epsilon", text, "confirmed", fix, evidence)
         fix = f"in Keras: {torch[1]}; or in torch: {keras[2]}"
         text = f"clipping: Keras {keras[0]}, torch {torch[0]}"
         return Explanation("setting:clipping", text, "confirmed", fix, evidence)
