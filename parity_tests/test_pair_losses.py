@@ -363,8 +363,12 @@ REFUSED: dict[str, tuple[Case, str]] = {
         "2 losses take an array of targets each",
     ),
     "classes": (
+        replace(BINARY, ours=("CrossEntropyLoss",), targets=("box",)),
+        "box are no whole numbers; give class numbers, as box.argmax(-1) has them",
+    ),
+    "a class too many": (
         replace(BINARY, ours=("CrossEntropyLoss",), targets=("later",)),
-        "later are no whole numbers",
+        "later has class 1, and the model ends in 1 class, 0 to 0",
     ),
     "columns": (replace(BINARY, ours=("mse",), targets=("box",)), "targets 'box' have shape (4,)"),
     "no weights taken": (

@@ -288,8 +288,8 @@ class Paired(Answer):
             if number:
                 console.print()
             part._print(console, every)
-        if self.outcome.beyond:
-            console.tell(f"note: {self.outcome.beyond}")
+        for note in self.outcome.notes:
+            console.tell(f"note: {note}")
         console.tell(f"results: {self.folder}")
 
     def _next_steps(self) -> Sequence[NextStep]:
@@ -311,7 +311,7 @@ class Paired(Answer):
             "verdict": self.verdict,
             "exit_code": self.exit_code,
             "folder": str(self.folder),
-            "beyond_samples": self.outcome.beyond,
+            "notes": list(self.outcome.notes),
             **{name: None if part is None else part.to_json() for name, part in named.items()},
         }
 

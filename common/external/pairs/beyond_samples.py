@@ -19,11 +19,13 @@ from parity.common.external.mapping.models import exact_constants
 from parity.common.external.pairs.bench import Bench, decides, place_of
 from parity.common.external.pairs.explain import DeviatingTensor, explained
 from parity.common.external.pairs.points import NOWHERE
-from parity.common.external.pairs.varied_weights import shuffle_weights
+from parity.common.external.pairs.varied_weights import scale_weights, shuffle_weights
 from parity.common.external.process.pass_result import Array, Arrays
 
 # A clipped activation, such as a ReLU6, is reached so.
 _FACTORS = (100.0, -100.0)
+# Behind a norm, which makes larger inputs small again, it is reached by larger gains.
+_GROWN = 4.0
 _ORDERS, _SECONDS = 3, 20.0
 
 
@@ -53,7 +55,7 @@ def apart_elsewhere(bench: Bench) -> float:
 
 
 def beyond_samples(bench: Bench, suspects: Sequence[Difference]) -> str:
-    """Return in one line how the outputs of models that agree differ with larger inputs, and by which settings; '' where they do not.
+    """Return in one line how the outputs of models that agree differ with larger inputs or weights, and by which settings; '' where they do not.
 
     Inputs that are whole numbers, such as tokens and masks, are what they are; without others nothing is tried.
 
@@ -75,7 +77,16 @@ def beyond_samples(bench: Bench, suspects: Sequence[Difference]) -> str:
         if line:
             sign = "" if factor > 0 else " and of the other sign"
             return f"not shown by these samples: with inputs {abs(factor):g} times as large{sign}, {line}"
-    return ""
+    before = bench.keras.read(), bench.torch.read()
+    if not scale_weights(bench, _GROWN):
+        return ""
+    try:
+        with exact_constants(bench):
+            line = _differing(bench, [one for one in suspects if one.changes == "forward"])
+    finally:
+        bench.keras.write(before[0])
+        bench.torch.write(before[1])
+    return f"not shown by these weights: with weights {_GROWN:g} times as large, {line}" if line else ""
 
 
 def _larger(inputs: Arrays, factor: float) -> Arrays:

@@ -25,6 +25,7 @@ from parity.common.external.process.worker import ExternalWorker
 WHOLE = frozenset(
     ("batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm", "lstm", "gru", "simple_rnn")
 )
+Whole = tuple[str, Any]
 _MOST_AXES = 6
 # Of a number that someone would write, at most.
 _DIGITS = 6
@@ -80,12 +81,12 @@ class Computation:
     number, with their names.
     """
 
-    def __init__(self, side: ExternalWorker, told: Mapping[str, Any], whole: Mapping[str, str]) -> None:
+    def __init__(self, side: ExternalWorker, told: Mapping[str, Any], whole: Mapping[str, Whole]) -> None:
         """
         Args:
             side: that has recorded it, and keeps the tensors until it records another pass.
             told: what it recorded.
-            whole: the layers that count as one operation, path -> kind.
+            whole: the layers that count as one operation, path -> kind, and the epsilon that it has.
         """
         self._side = side
         self.fingerprints: NDArray[np.float64] = np.asarray(told["fingerprints"])
@@ -192,10 +193,10 @@ class Computation:
         ]
         return bool(made[0] and made[1]) and max(made[0]) > min(made[1])
 
-    def _join(self, told: Sequence[Mapping[str, Any]], whole: Mapping[str, str]) -> None:
+    def _join(self, told: Sequence[Mapping[str, Any]], whole: Mapping[str, Whole]) -> None:
         """Make one operation of all that a call of a layer of `whole` consists of."""
         calls: dict[str, list[Operation]] = {}
-        kinds: dict[str, str] = {}
+        kinds: dict[str, Whole] = {}
         for operation, each in zip(self.operations, told, strict=True):
             call = next((call for call in each["layers"] if call.rpartition("#")[0] in whole), None)
             if call is not None:
@@ -211,7 +212,9 @@ class Computation:
         self.operations = sorted([*rest, *joined], key=lambda operation: operation.number)
 
 
-def _joined(kind: str, call: str, members: Sequence[Operation], used_by: Mapping[int, set[str]]) -> Operation:
+def _joined(
+    whole: Whole, call: str, members: Sequence[Operation], used_by: Mapping[int, set[str]]
+) -> Operation:
     made = {result: key for each in members for result, key in zip(each.results, each.keys, strict=True)}
     given = dict.fromkeys(number for each in members for number in each.tensors if number not in made)
     results = [
@@ -226,13 +229,13 @@ def _joined(kind: str, call: str, members: Sequence[Operation], used_by: Mapping
     return (
         Operation(
             last.number,
-            kind,
+            whole[0],
             tuple(made[result] for result in results),
             next((each.line for each in members if each.line), ""),
             tuple(Argument(number) for number in given),
             tuple(results),
             False,
-            {},
+            {} if whole[1] is None else {"epsilon": whole[1]},
         )
         if first is not last or first.results
         else last

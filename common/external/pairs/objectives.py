@@ -337,7 +337,7 @@ def _shaped(
         unknown = loss.unknown_class(ours, keras[-1])
         if unknown is not None:
             raise SpecError(
-                f"--data: {name} has class {unknown}, and the model ends in {keras[-1]} classes, 0 to {keras[-1] - 1}; or is"
+                f"--data: {name} has class {unknown}, and the model ends in {keras[-1]} class{'es' * (keras[-1] > 1)}, 0 to {keras[-1] - 1}; or is"
                 " --loss another one?"
             )
         ours = _fitted(ours, name, loss.target_shape(keras[1:]), one_hot=not loss.target_is_integer)

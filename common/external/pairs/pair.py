@@ -86,20 +86,20 @@ MAPPING, WEIGHTS, SPEC, ASKED = "mapping.yaml", "weights.safetensors", "pair.yam
 LATER = "later"  # the reference, trained up to a step that is looked into
 # What an earlier call may have left beside a mapping.yaml that a person has edited since.
 _OURS = {MAPPING, WEIGHTS, SPEC, ASKED, SAMPLES, DATA, *SAVED, "diagnosis.json", "diagnosis.html"}
-_LISTED = 12
+_LISTED, _HIDDEN = 12, 2
 _UNTRAINED = "of one step and three updates: no longer training was compared"
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a pair. result: of the training, None where none was made. diagnosis: where they differ. beyond: of models that agree, what
-    their samples do not show; '' where nothing is known of that.
+    """What came of a pair. result: of the training, None where none was made. diagnosis: where they differ. notes: what stands beside a parity:
+    of the loss, and what samples and weights do not show.
     """
 
     outlines: tuple[Outline, Outline]
     result: Result | None
     diagnosis: Diagnosis | None
-    beyond: str = ""
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -259,12 +259,13 @@ class _Flow:
             seen = f"with the weights that they begin with both agree; with these in another order their outputs differ by {apart:.2g}"
             return Outcome(opened.outlines, None, self._diagnosed(When(0, seen), varies=False))
         beyond = beyond_samples(self.bench, self.suspects)
+        notes = (*doubtful_losses(self.bench), *([beyond] if beyond else []))
         spec = self._spec()
         placements = list(self.way.placements or self._placements(spec))
         session.check(spec, placements)
         result = self._train(session.stages_of(spec, placements, self.folder, self.way.timing_rounds))
         if result.verdict != "divergent":
-            return Outcome(opened.outlines, result, None, beyond)
+            return Outcome(opened.outlines, result, None, notes)
         # Nothing of what the search changes is left from another one.
         copy_weights(asked, opened, mapping)
         when = _when(result)
@@ -275,7 +276,7 @@ class _Flow:
                 self._tell("by itself nothing deviates: measuring how far rounding alone takes this training")
                 result = self._train([session.floor_of(spec, placements, self.folder)])
                 if result.verdict != "divergent":
-                    return Outcome(opened.outlines, result, None, beyond)
+                    return Outcome(opened.outlines, result, None, notes)
             found = later or found
         return Outcome(opened.outlines, result, found)
 
@@ -332,8 +333,9 @@ class _Flow:
         shown, every = (
             [one for one in each if one.changes not in MAPPED_AWAY] for each in (suspects, self.suspects)
         )
-        hidden = len(every) - len(shown)
-        more = f", but for {hidden} without effect on the outputs here (parity lint)" if hidden else ""
+        hidden = said_of([one for one in every if one not in shown])
+        named = f"{'; '.join(hidden[:_HIDDEN])}{' and others' if len(hidden) > _HIDDEN else ''}"
+        more = f", but for what has no effect on the outputs here: {named}" if hidden else ""
         self._tell(
             f"lint: {len(shown) or 'no'} {'setting differs' if len(shown) == 1 else 'settings differ'}{more}"
         )

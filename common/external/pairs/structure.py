@@ -495,7 +495,7 @@ def _explanation(
             else "what Keras computes"
         )
     elif _CAUSAL in due:
-        due += " (in torch an attn_mask, or is_causal=True)"
+        due += " (in torch an attn_mask; F.scaled_dot_product_attention takes is_causal=True alone)"
     return Explanation(
         f"{CAUSE}{difference.kind}",
         f"{line}: {difference}" if line else str(difference),
@@ -512,7 +512,9 @@ def _explanation(
 
 def _recorded(bench: Bench, side: int, place: Place) -> Computation:
     worker, outline = (bench.keras, bench.torch)[side], bench.outlines[side]
-    whole = {info.path: info.kind for info in outline.layers if info.kind in WHOLE}
+    whole = {
+        info.path: (info.kind, info.settings.get("epsilon")) for info in outline.layers if info.kind in WHOLE
+    }
     loss = None if place.losses is None else place.losses[side]
     inject = place.injections if side else None
     return Computation(

@@ -56,6 +56,11 @@ def shuffle_weights(bench: Bench, seed: int) -> bool:
     return _write_other(bench, lambda state: shuffled(state, seed))
 
 
+def scale_weights(bench: Bench, factor: float) -> bool:
+    """Give both models their trained weights times a number; as `vary_weights`."""
+    return _write_other(bench, lambda state: {name: value * factor for name, value in state.items()})
+
+
 @contextmanager
 def other_weights(bench: Bench) -> Iterator[bool]:
     """Give both models weights that no search has used, for a while; whether there are any is yielded."""
