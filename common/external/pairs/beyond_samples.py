@@ -37,16 +37,19 @@ def apart_elsewhere(bench: Bench) -> float:
     Args:
         bench: both models, whose outputs agree.
     """
-    before, began = (bench.keras.read(), bench.torch.read()), time.monotonic()
+    began = time.monotonic()
+    before = bench.keras.read(), bench.torch.read()
     for seed in range(_ORDERS):
         if seed and time.monotonic() - began > _SECONDS:
             break
         if not shuffle_weights(bench, seed):
             break
-        with exact_constants(bench):
-            rows = [row for row in _rows(bench) if decides(row)]
-        apart = max((row.deviation for row in rows), default=0.0)
-        # A matrix that is inverted may round more than one that was drawn for it.
+        try:
+            with exact_constants(bench):
+                apart = max((row.deviation for row in _rows(bench) if decides(row)), default=0.0)
+        except ExternalModelError:
+            break  # it needs weights of a kind, such as a matrix that can be inverted
+        # Such a matrix may round more than one that was drawn for it, too.
         if np.isfinite(apart) and apart > limits.AMPLIFIED_BY_A_PASS:
             return apart
     bench.keras.write(before[0])
@@ -69,23 +72,13 @@ def beyond_samples(bench: Bench, suspects: Sequence[Difference]) -> str:
             continue
         larger = replace(bench, inputs=(bench.inputs[0] | ours, bench.inputs[1] | theirs))
         larger.points = bench.points
-        try:
-            with exact_constants(larger):
-                line = _differing(larger, [one for one in suspects if one.changes == "forward"])
-        except ExternalModelError:
-            continue  # it takes no such inputs
-        if line:
+        if line := _differing(larger, suspects):
             sign = "" if factor > 0 else " and of the other sign"
             return f"not shown by these samples: with inputs {abs(factor):g} times as large{sign}, {line}"
     before = bench.keras.read(), bench.torch.read()
-    if not scale_weights(bench, _GROWN):
-        return ""
-    try:
-        with exact_constants(bench):
-            line = _differing(bench, [one for one in suspects if one.changes == "forward"])
-    finally:
-        bench.keras.write(before[0])
-        bench.torch.write(before[1])
+    line = _differing(bench, suspects) if scale_weights(bench, _GROWN) else ""
+    bench.keras.write(before[0])
+    bench.torch.write(before[1])
     return f"not shown by these weights: with weights {_GROWN:g} times as large, {line}" if line else ""
 
 
@@ -101,6 +94,15 @@ def _is_measured(array: Array) -> bool:
 
 
 def _differing(bench: Bench, suspects: Sequence[Difference]) -> str:
+    """How the outputs differ now; '' where they agree, or a model takes no such numbers."""
+    try:
+        with exact_constants(bench):
+            return _told(bench, [one for one in suspects if one.changes == "forward"])
+    except ExternalModelError:
+        return ""
+
+
+def _told(bench: Bench, suspects: Sequence[Difference]) -> str:
     rows = _rows(bench)
     outputs = [row for row in rows if decides(row)]
     deviation = max((row.deviation for row in outputs), default=0.0)
