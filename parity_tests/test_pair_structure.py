@@ -625,7 +625,7 @@ WRONG = [
         "gained",
         "Gained",
         "bare",
-        [("forward/head", "operation:left_out", "sum where Keras computes layer_norm(sum)")],
+        [("forward/head", "operation:left_out", "sum where Keras computes layer_norm(sum, epsilon=1e-05)")],
     ),
     # The activation that Keras's layer holds, and torch's does not, is none of it.
     ("gained", "Gained", "headless", [("forward/output", "weights_not_used", "never calls head")]),
