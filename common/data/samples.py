@@ -73,6 +73,11 @@ def widened(values: Array) -> Array:
     return np.asarray(values, np.float64 if values.dtype.kind == "f" else np.int64)
 
 
+def are_whole(values: Array) -> bool:
+    """Whether all numbers (any shape) are finite and have no fraction, whatever their type."""
+    return bool(np.isfinite(values).all() and (values == np.round(values)).all())
+
+
 class Reordered(Source):
     """Another source's samples in a keyed order."""
 

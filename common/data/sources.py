@@ -25,11 +25,12 @@ from parity.common.data.samples import (
     Samples,
     Source,
     Standardised,
+    are_whole,
 )
 from parity.common.data.synthetic import SyntheticSource
 from parity.common.spec import sources as spec
 from parity.common.spec.data import DataSpec
-from parity.common.spec.losses import LossBase
+from parity.common.spec.losses import LossBase, unknown_class
 from parity.common.spec.train import TrainSpec
 
 # Samples in memory are converted at once where that takes no more bytes, else batch by batch.
@@ -205,8 +206,7 @@ class _Conversion:
         return values.astype(self.dtype if values.dtype.kind == "f" else "int64", copy=False)
 
     def _target(self, targets: Array) -> Array:
-        fractions = targets.dtype.kind == "f" and not (np.asarray(targets) == np.round(targets)).all()
-        if self.target_dtype == "int64" and fractions:
+        if self.target_dtype == "int64" and targets.dtype.kind == "f" and not are_whole(targets):
             raise SpecError("data: the loss takes classes, but the targets are not whole numbers")
         targets = self._shaped(targets)
         if targets.shape[1:] != self.target_shape:
@@ -214,9 +214,8 @@ class _Conversion:
                 f"data: targets have shape {targets.shape[1:]}, model and loss expect {self.target_shape}"
             )
         targets = targets.astype(self.target_dtype, copy=False)
-        unknown = None if self.loss is None else self.loss.unknown_class(targets, self.classes)
-        if unknown is not None:
-            raise SpecError(f"data: a target is class {unknown}, the model ends in {self.classes} classes")
+        if self.loss is not None:
+            _refuse_class(self.loss.unknown_class(targets, self.classes), self.classes)
         return targets
 
     def _shaped(self, targets: Array) -> Array:
@@ -237,9 +236,12 @@ class _Conversion:
         return targets.astype(np.float64) if self.tokens is None else self._shaped(targets).astype(np.float64)
 
 
+def _refuse_class(unknown: int | None, classes: int) -> None:
+    if unknown is not None:
+        raise SpecError(f"data: a target is class {unknown}, the model ends in {classes} classes")
+
+
 def _one_hot(labels: Array, classes: int) -> Array:
-    if labels.size and not 0 <= labels.min() <= labels.max() < classes:
-        wrong = labels[(labels < 0) | (labels >= classes)][0]
-        raise SpecError(f"data: a target is class {wrong}, the model ends in {classes} classes")
+    _refuse_class(unknown_class(labels, classes), classes)
     hot: Array = (labels[..., None] == np.arange(classes)).astype(np.float64)
     return hot

@@ -16,6 +16,12 @@ from parity.common.spec.base import Number, Spec
 from parity.common.spec.layers import Shape
 
 
+def unknown_class(labels: NDArray[Any], classes: int, ignored: int | None = None) -> int | None:
+    """The first of class numbers (any shape) that is neither one of so many classes nor ignored; None where there is none."""
+    unknown = labels[((labels < 0) | (labels >= classes)) & (labels != ignored)]
+    return int(unknown[0]) if unknown.size else None
+
+
 class LossBase(Spec):
     """Fields that every loss has.
 
@@ -44,12 +50,8 @@ class LossBase(Spec):
         return getattr(self, "targets", "") == "classes"
 
     def unknown_class(self, targets: NDArray[Any], classes: int) -> int | None:
-        """The first of targets (any shape) that are classes which is none of so many, nor ignored; None where all are."""
-        if not self.target_is_integer:
-            return None
-        ignored = getattr(self, "ignore", None)
-        bad = targets[((targets < 0) | (targets >= classes)) & (targets != ignored)]
-        return int(bad[0]) if bad.size else None
+        """The first of targets (any shape) that is none of so many classes; None where all are, and where they are no classes."""
+        return None
 
 
 class SoftmaxCrossEntropy(LossBase):
@@ -104,6 +106,9 @@ class SoftmaxCrossEntropy(LossBase):
                 f" the model ends in {output_shape[-1]} classes"
             )
         return output_shape if self.targets == "distributions" else output_shape[:-1]
+
+    def unknown_class(self, targets: NDArray[Any], classes: int) -> int | None:
+        return unknown_class(targets, classes, self.ignore) if self.targets == "classes" else None
 
     def counted(self, output_shape: Shape) -> int | None:
         weighted = self.class_weights is not None and self.class_weight_mean == "weights"

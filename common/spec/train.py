@@ -113,8 +113,8 @@ class TrainSpec(Spec):
         where terms cancel (a gradient through a normalization of two numbers). Of our own layers nothing is off in float64: both
         compute them by one formula.
         """
-        own = self.model.imported is not None and self.precision == "float64"
-        return FLOAT64_UNIT if own else NUDGE.get(self.precision, 0.0)
+        imported = self.model.imported is not None and self.precision == "float64"
+        return FLOAT64_UNIT if imported else NUDGE.get(self.precision, 0.0)
 
     @property
     def allows_tf32(self) -> bool:

@@ -8,19 +8,20 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from parity.common.base.errors import ExternalModelError
+from parity.common.data.samples import are_whole
 from parity.common.diagnosis import limits
-from parity.common.diagnosis.result import TensorComparison
 from parity.common.external.lint.lint import Difference, said_of
 from parity.common.external.mapping.models import exact_constants
-from parity.common.external.pairs.bench import Bench, decides, place_of
+from parity.common.external.pairs.bench import Bench, place_of
 from parity.common.external.pairs.explain import DeviatingTensor, explained
 from parity.common.external.pairs.points import NOWHERE
-from parity.common.external.pairs.varied_weights import scale_weights, shuffle_weights
-from parity.common.external.process.pass_result import Array, Arrays
+from parity.common.external.pairs.varied_weights import other_weights, shuffled, write_weights
+from parity.common.external.process.pass_result import Arrays
 
 # A clipped activation, such as a ReLU6, is reached so.
 _FACTORS = (100.0, -100.0)
@@ -29,7 +30,7 @@ _GROWN = 4.0
 _ORDERS, _SECONDS = 3, 20.0
 
 
-def apart_elsewhere(bench: Bench) -> float:
+def differ_with_other_weights(bench: Bench) -> float:
     """Return how far the outputs of models that agree are apart once their weights are in another order; 0.0 where they never are.
 
     Where they are, the models keep these weights.
@@ -38,22 +39,19 @@ def apart_elsewhere(bench: Bench) -> float:
         bench: both models, whose outputs agree.
     """
     began = time.monotonic()
-    before = bench.keras.read(), bench.torch.read()
     for seed in range(_ORDERS):
         if seed and time.monotonic() - began > _SECONDS:
             break
-        if not shuffle_weights(bench, seed):
-            break
+        change = partial(shuffled, seed=seed)
         try:
-            with exact_constants(bench):
-                apart = max((row.deviation for row in _rows(bench) if decides(row)), default=0.0)
+            with other_weights(bench, change) as changed, exact_constants(bench):
+                apart = _deviation(bench) if changed else 0.0
         except ExternalModelError:
             break  # it needs weights of a kind, such as a matrix that can be inverted
         # Such a matrix may round more than one that was drawn for it, too.
         if np.isfinite(apart) and apart > limits.AMPLIFIED_BY_A_PASS:
+            write_weights(bench, change)
             return apart
-    bench.keras.write(before[0])
-    bench.torch.write(before[1])
     return 0.0
 
 
@@ -75,22 +73,19 @@ def beyond_samples(bench: Bench, suspects: Sequence[Difference]) -> str:
         if line := _differing(larger, suspects):
             sign = "" if factor > 0 else " and of the other sign"
             return f"not shown by these samples: with inputs {abs(factor):g} times as large{sign}, {line}"
-    before = bench.keras.read(), bench.torch.read()
-    line = _differing(bench, suspects) if scale_weights(bench, _GROWN) else ""
-    bench.keras.write(before[0])
-    bench.torch.write(before[1])
+    with other_weights(bench, _grown) as changed:
+        line = _differing(bench, suspects) if changed else ""
     return f"not shown by these weights: with weights {_GROWN:g} times as large, {line}" if line else ""
+
+
+def _grown(state: Arrays) -> Arrays:
+    return {name: value * _GROWN for name, value in state.items()}
 
 
 def _larger(inputs: Arrays, factor: float) -> Arrays:
     """Those inputs (batch, ...) that are measured, and not counted."""
-    return {
-        name: np.asarray(array * factor, array.dtype) for name, array in inputs.items() if _is_measured(array)
-    }
-
-
-def _is_measured(array: Array) -> bool:
-    return array.dtype.kind == "f" and bool((array != np.round(array)).any())
+    measured = {n: array for n, array in inputs.items() if array.dtype.kind == "f" and not are_whole(array)}
+    return {name: np.asarray(array * factor, array.dtype) for name, array in measured.items()}
 
 
 def _differing(bench: Bench, suspects: Sequence[Difference]) -> str:
@@ -103,23 +98,19 @@ def _differing(bench: Bench, suspects: Sequence[Difference]) -> str:
 
 
 def _told(bench: Bench, suspects: Sequence[Difference]) -> str:
-    rows = _rows(bench)
-    outputs = [row for row in rows if decides(row)]
-    deviation = max((row.deviation for row in outputs), default=0.0)
+    deviation = _deviation(bench)
     if deviation <= limits.LIVE_FLOAT64 or not np.isfinite(deviation):
         return ""
-
-    def measure() -> float:
-        return max(row.deviation for row in _rows(bench) if decides(row))
-
-    found = explained(DeviatingTensor(bench, NOWHERE, suspects, measure, deviation))
+    found = explained(DeviatingTensor(bench, NOWHERE, suspects, lambda: _deviation(bench), deviation))
     if found:
         names = {each.explanation.text for each in found}
         return f"the outputs differ by {deviation:.2g}: {'; '.join(said_of([s for s in suspects if s.text in names]))}"
+    rows = bench.passes(bench.reference(training=False), bench.torch_pass(training=False), training=False)
     first = next((place_of(row) for row in rows if not row.agrees), "")
     return f"the outputs differ by {deviation:.2g}, and the first layer that does is {first}"
 
 
-def _rows(bench: Bench) -> list[TensorComparison]:
-    reference = bench.reference(training=False)
-    return bench.passes(reference, bench.torch_pass(training=False), training=False)
+def _deviation(bench: Bench) -> float:
+    """How far the outputs in inference are apart now; nothing else is read from the models."""
+    ours, theirs = (side.forward(inputs, training=False, taps=False) for side, _, inputs in bench.sides)
+    return max((row.deviation for row in bench.outputs(ours, theirs)), default=0.0)

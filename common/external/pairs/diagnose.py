@@ -42,7 +42,7 @@ from parity.common.external.pairs.structure import (
 )
 from parity.common.external.pairs.unused import by_unused
 from parity.common.external.pairs.updates import Updates, update_findings
-from parity.common.external.pairs.varied_weights import vary_weights
+from parity.common.external.pairs.varied_weights import varied, write_weights
 from parity.common.parity.deviation import tensor_deviation
 
 _STAGES = ("before", "forward", "loss", "backward", "gradient", "buffers", "evaluation", "update")
@@ -114,7 +114,7 @@ class PairSource(core.ObservationSource):
                     self.search.compared.skip(sorted(off))
                     first, self.as_trained = self._passes(weights)
             if self.varies and any(not tensor.agrees for tensor in self.as_trained if decides(tensor)):
-                vary_weights(self.bench)
+                write_weights(self.bench, varied)
                 first = self.bench.trace(True)
         self._first = first
         self.search.injected = [*weights]

@@ -15,6 +15,7 @@ import numpy as np
 from parity.common.base.errors import ExternalModelError
 from parity.common.external.pairs.bench import LoadedPair, taken
 from parity.common.external.pairs.request import PairRequest
+from parity.common.external.process.layouts import CLEAR
 from parity.common.external.process.objective import step_of
 from parity.common.external.process.pass_result import Array, Arrays, same
 from parity.common.external.process.worker import ExternalWorker
@@ -25,8 +26,6 @@ from parity.common.spec.layers import Imported, KeyedDropout, Shape
 
 # Two calls are given the same where they are no farther apart than this: constants of Keras may be rounded.
 _SAME = 0.01
-# So many times as far, in squares, as in the nearest layout are numbers in another one, where they tell which it is.
-_CLEAR = 4
 _LISTED = 4
 
 
@@ -279,7 +278,7 @@ def _layout(
     agrees = (
         tensor_deviation(torch, keras.reshape(batch, *shape).transpose(order).reshape(torch.shape)) <= _SAME
     )
-    if not agrees and _CLEAR * nearest[0] >= plainest[0]:
+    if not agrees and CLEAR * nearest[0] >= plainest[0]:
         _, shape, order = plainest
     return agrees, shape, order
 

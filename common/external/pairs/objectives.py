@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from parity.common.base.errors import SpecError
 from parity.common.base.yaml import parse_yaml
+from parity.common.data.samples import are_whole
 from parity.common.external.pairs.spellings import as_ours, is_loss
 from parity.common.external.process.layouts import to_torch_input
 from parity.common.external.process.objective import BatchLoss
@@ -59,9 +60,9 @@ def parsed_kind(flag: str, text: str, parse: Callable[[dict[str, Any]], Any], un
         return parse(as_ours(fields)).resolve("keras")
     except ValidationError as error:
         said = explain(error, as_ours(fields), fields["kind"], union)
-        lacking, _, required = said.partition(": this field is required")
         # In the form in which it is to be typed.
-        more = f"; add it behind a comma: {text},{lacking}=..." if required == "" and lacking != said else ""
+        lacks = said.endswith(": this field is required")
+        more = f"; add it behind a comma: {text},{said.partition(':')[0]}=..." if lacks else ""
         raise SpecError(f"{flag}: {said}{more}") from None
 
 
@@ -359,7 +360,7 @@ def _shaped(
 def _are_whole(classes: Array, outputs: Shape | None) -> bool:
     """Whether floats are class numbers (batch, ...), and not one number for each class."""
     one_hot = outputs is not None and classes.shape[1:] == outputs[1:]
-    return not one_hot and bool(np.isfinite(classes).all() and (classes == np.round(classes)).all())
+    return not one_hot and are_whole(classes)
 
 
 def _given(form: TargetForm, target: Array, stored: Array) -> Array:

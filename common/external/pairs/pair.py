@@ -32,7 +32,7 @@ from parity.common.external.pairs.bench import (
     place_of,
     taken_apart,
 )
-from parity.common.external.pairs.beyond_samples import apart_elsewhere, beyond_samples
+from parity.common.external.pairs.beyond_samples import beyond_samples, differ_with_other_weights
 from parity.common.external.pairs.checks import (
     check_ends,
     check_inputs,
@@ -254,7 +254,7 @@ class _Flow:
             self._tell(
                 "constraints of Keras's weights: torch's optimizer makes the same of three updates; training goes without"
             )
-        apart = apart_elsewhere(self.bench)
+        apart = differ_with_other_weights(self.bench)
         if apart:
             seen = f"with the weights that they begin with both agree; with these in another order their outputs differ by {apart:.2g}"
             return Outcome(opened.outlines, None, self._diagnosed(When(0, seen), varies=False))
@@ -329,10 +329,8 @@ class _Flow:
 
     def _show(self, agree: bool) -> None:
         """What lint says, but of initial values, which are copied, and of layouts, which are mapped; `agree`: whether the outputs do."""
-        suspects = with_effect(self.suspects, self.bench.mapping) if agree else self.suspects
-        shown, every = (
-            [one for one in each if one.changes not in MAPPED_AWAY] for each in (suspects, self.suspects)
-        )
+        every = [one for one in self.suspects if one.changes not in MAPPED_AWAY]
+        shown = with_effect(every, self.bench.mapping) if agree else every
         hidden = said_of([one for one in every if one not in shown])
         named = f"{'; '.join(hidden[:_HIDDEN])}{' and others' if len(hidden) > _HIDDEN else ''}"
         more = f", but for what has no effect on the outputs here: {named}" if hidden else ""

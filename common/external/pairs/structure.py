@@ -28,7 +28,7 @@ from parity.common.external.pairs.computations import (
     named,
 )
 from parity.common.external.pairs.differences import Difference, differences
-from parity.common.external.pairs.explain import Attribution, DeviatingTensor
+from parity.common.external.pairs.explain import Attribution, DeviatingTensor, made
 from parity.common.external.pairs.expressions import UNNAMED, Expression, Reader
 from parity.common.external.pairs.points import Point
 from parity.common.external.pairs.varied_weights import other_weights
@@ -205,34 +205,27 @@ def causes_of_loss(
         deviation, elsewhere: how far the two numbers are apart now, with the targets of `place` and of `moved`.
     """
     view, was = View(bench, place), deviation()
+
+    def with_change(change: Replacement, measure: Callable[[], float]) -> float:
+        with made(bench, [change]):
+            return measure()
+
     for substitution in view.trials():
         replacement = view.replacement(substitution)
-        if replacement is None:
-            continue
-        undo = replacement.make(bench)
-        apart = deviation()
-        undo.make(bench)
+        apart = math.inf if replacement is None else with_change(replacement, deviation)
         if apart > limits.LIVE_FLOAT64:
             continue
         value = _found_again(_recorded(bench, 0, moved), substitution)
         view.record_again()
         other = None if value is None else substitution.replacement(value, training=True)
-        if other is None:
-            continue
-        undo = other.make(bench)
-        holds = elsewhere() <= limits.LIVE_FLOAT64
-        undo.make(bench)
-        if holds:
+        if other is not None and with_change(other, elsewhere) <= limits.LIVE_FLOAT64:
             evidence = (
                 f"by experiment: the losses differ by {was:.2g}, and with what Keras computes in its place by {apart:.2g}; with"
                 " other targets, too"
             )
 
-            def agrees(tried: Replacement) -> bool:
-                undo = tried.make(bench)
-                apart = deviation()
-                undo.make(bench)
-                return apart <= limits.LIVE_FLOAT64
+            def agrees(change: Replacement) -> bool:
+                return with_change(change, deviation) <= limits.LIVE_FLOAT64
 
             return view.attributed(substitution, None, evidence, ("loss",), True, agrees)
     return []
@@ -439,8 +432,8 @@ class View:
             )
             for order in self._orders(makers[0], theirs, makers[1], ours)
         ]
-        made = [each for each in tried if each is not None]
-        return not made or any(map(agrees, made))
+        possible = [each for each in tried if each is not None]
+        return not possible or any(map(agrees, possible))
 
     def _opened(self, found: Difference) -> list[Difference]:
         """The differences of what made torch's part, where that only happens to be a tensor that both have, or a number, and is

@@ -404,11 +404,10 @@ class _Formula:
         keras, torch = _clipped(self.ours), _clipped(self.theirs)
         if keras == torch and self.ours.clip_epsilon != self.theirs.clip_epsilon:
             epsilon = self.theirs.clip_epsilon or 0.0
-            limit = keras[1].rpartition("=")[2]
-            text = f"clipping: torch divides by the norm plus {epsilon:g}, and Keras by the norm (row 17), both at {limit}"
+            text = f"clipping: Keras {keras[0]}, and torch by that norm plus {epsilon:g} (row 17)"
             fix = (
-                f"leave it, it is a share of {epsilon:g} of the norm; or in torch by hand: scale = {limit} / norm where norm > {limit}, and"
-                " each gradient times it"
+                f"leave it, it is a share of {epsilon:g} of the norm; or in torch by hand: each gradient times the limit / norm, where the norm"
+                " is above the limit"
             )
             return Explanation("setting:clip_epsilon", text, "confirmed", fix, evidence)
         fix = f"in Keras: {torch[1]}; or in torch: {keras[2]}"

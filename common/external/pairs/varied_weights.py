@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import numpy as np
 
@@ -19,15 +20,45 @@ _SEED, _OTHER_SEED = 1, 2
 _FACTOR, _OFFSET = 0.1, 0.02
 
 
-def vary_weights(bench: Bench, seed: int = _SEED) -> bool:
+def varied(state: Arrays, seed: int = _SEED) -> Arrays:
+    """Return other numbers for tensors of any shape: each a little larger, no two by as much; of a seed the same ones every time."""
+    generator = np.random.default_rng(seed)
+
+    def other(value: Array) -> Array:
+        factor, offset = generator.random(value.shape), generator.random(value.shape)
+        return np.asarray(value * (1 + _FACTOR * factor) + _OFFSET * offset, value.dtype)
+
+    return {name: other(value) for name, value in state.items() if value.dtype.kind == "f"}
+
+
+def shuffled(state: Arrays, seed: int) -> Arrays:
+    """Return tensors of any shape with what is not zero in another order; of a seed the same one every time.
+
+    A row of padding that is zero may be relied on; signs and sizes are those that the model has.
+    """
+    generator = np.random.default_rng(seed)
+
+    def other(value: Array) -> Array:
+        moved, there = value.copy(), value != 0
+        moved[there] = generator.permutation(value[there])
+        return moved
+
+    return {name: other(value) for name, value in state.items() if value.dtype.kind == "f"}
+
+
+# Such as no search begins with.
+varied_again = partial(varied, seed=_OTHER_SEED)
+
+
+def write_weights(bench: Bench, change: Callable[[Arrays], Arrays]) -> bool:
     """Give both models other weights, of all that both train; not where that would break a rule. Returns whether any are.
 
     A layer that Keras shares and torch does not, weights that Keras constrains, and buffers keep what they have.
+
+    Args:
+        bench: both models.
+        change: makes the other weights of Keras's tensors by name, such as `varied`.
     """
-    return _write_other(bench, lambda state: varied(state, seed))
-
-
-def _write_other(bench: Bench, other: Callable[[Arrays], Arrays]) -> bool:
     if bench.unshared is not None:
         return False
     kept = {
@@ -43,53 +74,17 @@ def _write_other(bench: Bench, other: Callable[[Arrays], Arrays]) -> bool:
         for name in pair.keras
     ]
     state = bench.keras.read()
-    bench.keras.write(other({name: state[name] for name in names if name in state}))
+    bench.keras.write(change({name: state[name] for name in names if name in state}))
     bench.torch.write(bench.mapping.to_torch(bench.keras.read(), partial=True))
     return bool(names)
 
 
-def shuffle_weights(bench: Bench, seed: int) -> bool:
-    """Give both models their trained weights in another order, tensor by tensor; as `vary_weights`, but what is zero stays so.
-
-    A row of padding that is zero may be relied on, and signs and sizes are those that the model has.
-    """
-    return _write_other(bench, lambda state: shuffled(state, seed))
-
-
-def scale_weights(bench: Bench, factor: float) -> bool:
-    """Give both models their trained weights times a number; as `vary_weights`."""
-    return _write_other(bench, lambda state: {name: value * factor for name, value in state.items()})
-
-
 @contextmanager
-def other_weights(bench: Bench) -> Iterator[bool]:
-    """Give both models weights that no search has used, for a while; whether there are any is yielded."""
+def other_weights(bench: Bench, change: Callable[[Arrays], Arrays] = varied_again) -> Iterator[bool]:
+    """Give both models other weights for a while, as `write_weights`; yields whether there are any."""
     before = bench.keras.read(), bench.torch.read()
     try:
-        yield vary_weights(bench, _OTHER_SEED)
+        yield write_weights(bench, change)
     finally:
         bench.keras.write(before[0])
         bench.torch.write(before[1])
-
-
-def varied(state: Arrays, seed: int = _SEED) -> Arrays:
-    """Return other numbers for tensors of any shape: each a little larger, no two by as much; of a seed the same ones every time."""
-    generator = np.random.default_rng(seed)
-
-    def other(value: Array) -> Array:
-        factor, offset = generator.random(value.shape), generator.random(value.shape)
-        return np.asarray(value * (1 + _FACTOR * factor) + _OFFSET * offset, value.dtype)
-
-    return {name: other(value) for name, value in state.items() if value.dtype.kind == "f"}
-
-
-def shuffled(state: Arrays, seed: int) -> Arrays:
-    """Return tensors of any shape with what is not zero in another order; of a seed the same one every time."""
-    generator = np.random.default_rng(seed)
-
-    def other(value: Array) -> Array:
-        moved, there = value.copy(), value != 0
-        moved[there] = generator.permutation(value[there])
-        return moved
-
-    return {name: other(value) for name, value in state.items() if value.dtype.kind == "f"}

@@ -30,7 +30,7 @@ _MOST_AXES = 5
 # Squares of differences, of those of the numbers themselves: equal but for rounding.
 _EQUAL = 1e-16
 # So many times as far as in the nearest layout are numbers in another one, where they tell which it is.
-_CLEAR = 4
+CLEAR = 4
 
 
 def to_torch_input(array: Array) -> Array:
@@ -80,7 +80,7 @@ def aligned(keras: Array, torch: Array, elsewhere: Collection[str] | None = None
         nearest = min(found, key=lambda one: _distance(keras, one.array))
         usual = next((one for one in found if one.how == "channels_first" and torch.ndim > 3), nearest)
         # Of pictures that differ in all layouts, the numbers tell nothing.
-        clear = _CLEAR * _distance(keras, nearest.array) < _distance(keras, usual.array)
+        clear = CLEAR * _distance(keras, nearest.array) < _distance(keras, usual.array)
         return nearest if clear else usual
     if found:
         return found[0]
