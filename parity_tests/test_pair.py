@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,8 @@ from parity.common.external.pairs.points import Point, repaired_calls, segments_
 from parity.common.external.pairs.request import PairRequest, SampleFile, parsed_optimizer
 from parity.common.external.pairs.setup import bench_of, copy_weights, open_pair
 from parity.common.external.pairs.updates import settled_updates, update_findings
+from parity.common.external.pairs.varied_weights import scaled, shuffled, varied
+from parity.common.external.process.pass_result import Arrays
 from parity.common.external.process.worker import ExternalWorker
 from parity.common.parity.result import read_session
 from parity.common.spec.external.mapping import Mapping, Reasons, read_mapping, write_mapping
@@ -233,6 +236,16 @@ def test_gradients_of_rounding_are_told_from_small_ones() -> None:
     others = {"a": np.array([2.0]), "b": np.array([0.0]), "c": np.array([0.0]), "d": np.array([1e-16])}
     assert list(measured_zero_gradients(gradients, others)) == ["b", "d"]
     assert list(measured_zero_gradients(gradients, {**others, "b": np.array([1e-9])})) == ["d"]
+
+
+@pytest.mark.parametrize("change", [varied, partial(shuffled, seed=0), partial(scaled, factor=4.0)])
+def test_other_weights_are_arrays_like_those_that_there_were(change: Callable[[Arrays], Arrays]) -> None:
+    """A model may have a single number for a weight."""
+    state = {"scale": np.array(2.0), "kernel": np.array([[0.0, 1.0, 2.0]]), "steps": np.array(3)}
+    other = change(state)
+    assert {name: (type(value), value.shape, value.dtype) for name, value in other.items()} == {
+        name: (np.ndarray, value.shape, value.dtype) for name, value in state.items() if name != "steps"
+    }
 
 
 def test_plain_text_becomes_a_loss_and_an_optimizer() -> None:
@@ -738,6 +751,8 @@ UPDATES: dict[str, tuple[float, str, str, list[str], bool]] = {
     "an own AdamW of another kind": (0.0, "adamw", "uncorrected_adamw", [""], False),
     "an own SGD of Keras": (0.0, "decaying_sgd", "decaying_sgd", [], False),
     "an own SGD that decays": (0.0, "decaying_sgd", "sgd", ["weight_decay"], False),
+    # torch divides by the norm plus 1e-6.
+    "a common norm": (0.0, "globally_clipped_sgd", "clipped_sgd", ["clip_epsilon"], False),
     "norms of each and of all": (0.0, "clipped_sgd", "clipped_sgd", ["clipping"], False),
 }
 

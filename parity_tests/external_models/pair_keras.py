@@ -251,6 +251,10 @@ def clipped_sgd():
     return keras.optimizers.SGD(0.1, clipnorm=0.01)
 
 
+def globally_clipped_sgd():
+    return keras.optimizers.SGD(0.1, global_clipnorm=0.01)
+
+
 class DecayingSGD(keras.optimizers.SGD):
     """SGD with a weight decay that is added to the gradients."""
 

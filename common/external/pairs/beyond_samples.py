@@ -20,7 +20,7 @@ from parity.common.external.mapping.models import exact_constants
 from parity.common.external.pairs.bench import Bench, place_of
 from parity.common.external.pairs.explain import DeviatingTensor, explained
 from parity.common.external.pairs.points import NOWHERE
-from parity.common.external.pairs.varied_weights import other_weights, shuffled, write_weights
+from parity.common.external.pairs.varied_weights import other_weights, scaled, shuffled, write_weights
 from parity.common.external.process.pass_result import Arrays
 
 # A clipped activation, such as a ReLU6, is reached so.
@@ -73,13 +73,9 @@ def beyond_samples(bench: Bench, suspects: Sequence[Difference]) -> str:
         if line := _differing(larger, suspects):
             sign = "" if factor > 0 else " and of the other sign"
             return f"not shown by these samples: with inputs {abs(factor):g} times as large{sign}, {line}"
-    with other_weights(bench, _grown) as changed:
+    with other_weights(bench, partial(scaled, factor=_GROWN)) as changed:
         line = _differing(bench, suspects) if changed else ""
     return f"not shown by these weights: with weights {_GROWN:g} times as large, {line}" if line else ""
-
-
-def _grown(state: Arrays) -> Arrays:
-    return {name: value * _GROWN for name, value in state.items()}
 
 
 def _larger(inputs: Arrays, factor: float) -> Arrays:

@@ -46,6 +46,16 @@ def shuffled(state: Arrays, seed: int) -> Arrays:
     return {name: other(value) for name, value in state.items() if value.dtype.kind == "f"}
 
 
+def scaled(state: Arrays, factor: float) -> Arrays:
+    """Return tensors of any shape times a number."""
+    # Of a single number NumPy makes a scalar, which is no array.
+    return {
+        name: np.asarray(value * factor, value.dtype)
+        for name, value in state.items()
+        if value.dtype.kind == "f"
+    }
+
+
 # Such as no search begins with.
 varied_again = partial(varied, seed=_OTHER_SEED)
 
