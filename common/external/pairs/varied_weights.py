@@ -77,12 +77,13 @@ def write_weights(bench: Bench, change: Callable[[Arrays], Arrays]) -> bool:
         for info in outline.tensors
         if info.constraint or info.buffer or not info.trainable
     }
-    names = [
+    # Sorted, since a mapping's order follows from how well each layer agreed, down to rounding.
+    names = sorted(
         name
         for pair in bench.mapping.tensors
         if pair.torch and not kept & {*pair.keras, *pair.torch}
         for name in pair.keras
-    ]
+    )
     state = bench.keras.read()
     bench.keras.write(change({name: state[name] for name in names if name in state}))
     bench.torch.write(bench.mapping.to_torch(bench.keras.read(), partial=True))
