@@ -22,6 +22,7 @@ from parity.common.base.errors import ExternalModelError
 from parity.common.external.process.exact import ExactFunctions
 from parity.common.external.process.resolve import made, resolve
 from parity.common.spec.external.target import Target
+from parity.tf_impl.external.built_lines import remember_lines
 from parity.tf_impl.external.widening import WIDE, wide
 
 
@@ -36,6 +37,7 @@ def prepare(precision: str) -> None:
     tf.nn.convolution = _convolution
     # It hides frames, and adds paragraphs to the messages of the user's own errors.
     keras.config.disable_traceback_filtering()
+    remember_lines()
     WIDE.switch(precision == "float64")
     set_default(precision)
 

@@ -13,6 +13,7 @@ from tensorflow.python.framework import op_callbacks
 from parity.common.external.process.operations import Recording, plain
 from parity.common.external.process.pass_result import Array
 from parity.tf_impl.external import names
+from parity.tf_impl.external.built_lines import line_built
 from parity.tf_impl.external.calling import array_of, is_tensor
 
 # They give the elements of one tensor, each once or several times, and compute nothing.
@@ -49,9 +50,21 @@ def recorded(model: keras.Layer, replaced: Mapping[str, Array], records: bool) -
         finally:
             recording.leave()
 
+    stock = keras.Operation.__call__
+
+    def called_of_graph(operation: keras.Operation, *args: Any, **kwargs: Any) -> Any:
+        line = line_built(operation)
+        recording.built += [line] if line else []
+        try:
+            return stock(operation, *args, **kwargs)
+        finally:
+            del recording.built[len(recording.built) - bool(line) :]
+
     with ExitStack() as stack:
         stack.callback(setattr, keras.Layer, "__call__", calling)
         keras.Layer.__call__ = called
+        stack.callback(setattr, keras.Operation, "__call__", stock)
+        keras.Operation.__call__ = called_of_graph
         op_callbacks.add_op_callback(operations.seen)
         stack.callback(op_callbacks.remove_op_callback, operations.seen)
         yield recording

@@ -112,7 +112,7 @@ class _Operations(TorchDispatchMode):
             if version is None and written is not None:
                 # A view, made before, of what has been written into since.
                 self._recording.add(
-                    ("", ""), "view", [{"value": written}], [self._numbers[key]], rearranges=True
+                    ("", ()), "view", [{"value": written}], [self._numbers[key]], rearranges=True
                 )
         return self._numbers[key]
 

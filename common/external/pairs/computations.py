@@ -27,6 +27,13 @@ WHOLE = frozenset(
 )
 Whole = tuple[str, Any]
 _MOST_AXES = 6
+# They give one number, of whatever shape their operands have.
+_FILLING = frozenset(
+    (
+        *("Fill", "ZerosLike", "OnesLike", "fill", "zeros_like", "ones_like", "full_like"),
+        *("new_zeros", "new_ones", "new_full"),
+    )
+)
 # Of a number that someone would write, at most.
 _DIGITS = 6
 
@@ -55,8 +62,8 @@ class Argument:
 class Operation:
     """One operation of a pass, or all of a layer that counts as one.
 
-    number: its place among the operations. keys: of its results, by which each can be replaced. line: of the user's code.
-    rearranges: it gives the elements of its first argument.
+    number: its place among the operations. keys: of its results, by which each can be replaced. line: of the user's code. called:
+    the line that this one is reached from, where it is from several. layers: the calls of layers that it is made in. rearranges: it gives the elements of its first argument.
     """
 
     number: int
@@ -67,6 +74,8 @@ class Operation:
     results: tuple[int, ...]
     rearranges: bool
     settings: Mapping[str, Any]
+    called: str = ""
+    layers: tuple[str, ...] = ()
 
     @cached_property
     def tensors(self) -> list[int]:
@@ -93,16 +102,19 @@ class Computation:
         self.shapes = [tuple(shape) for shape in told["shapes"]]
         self.few = {int(number): value for number, value in told["few"].items()}
         self.masks = [(np.asarray(m["fingerprint"]), m["rate"], m["together"]) for m in told["masks"]]
+        called = _called([each["lines"] for each in told["operations"]])
         self.operations = [
             Operation(
                 number,
                 each["name"],
                 (each["key"],) * len(each["results"]),
-                each["line"],
+                next(iter(each["lines"]), ""),
                 tuple(map(Argument.of, each["arguments"])),
                 tuple(each["results"]),
                 each["rearranges"],
                 each["settings"],
+                called[number],
+                tuple(each["layers"]),
             )
             for number, each in enumerate(told["operations"])
         ]
@@ -145,6 +157,7 @@ class Computation:
                 and number not in self.parameters
                 and (
                     maker is None
+                    or maker.name in _FILLING
                     or (
                         (maker.name != "ReadVariableOp" or print_[0] == 1)
                         and all(map(self.is_number, maker.tensors))
@@ -185,6 +198,14 @@ class Computation:
                 waiting += maker.tensors
         return [found[number] for number in sorted(found)]
 
+    def made_in(self, array: Array, tap: str) -> list[int]:
+        """The tensors with the elements of an array, those first that a call of a layer makes: another call may make the same."""
+        call = tap if "#" in tap else f"{tap}#0"
+        numbers = self.numbers_of(array)
+        return sorted(
+            numbers, key=lambda number: number not in self.maker or call not in self.maker[number].layers
+        )
+
     def makes_behind(self, array: Array, before: Array) -> bool:
         """Whether a tensor, of any shape, is computed after another one."""
         made = [
@@ -212,6 +233,19 @@ class Computation:
         self.operations = sorted([*rest, *joined], key=lambda operation: operation.number)
 
 
+def _called(lines: Sequence[Sequence[str]]) -> list[str]:
+    """Of each operation, by its lines of code, the first line around its own in which it differs from others of its line; '' where in none."""
+    by_line: dict[str, set[tuple[str, ...]]] = {}
+    for each in lines:
+        by_line.setdefault(next(iter(each), ""), set()).add(tuple(each[1:]))
+    found = []
+    for each in lines:
+        others = by_line[next(iter(each), "")]
+        places = (n for n, line in enumerate(each[1:]) if {line} != {o[n] for o in others if n < len(o)})
+        found.append(next((each[1 + n] for n in places), ""))
+    return found
+
+
 def _joined(
     whole: Whole, call: str, members: Sequence[Operation], used_by: Mapping[int, set[str]]
 ) -> Operation:
@@ -236,6 +270,8 @@ def _joined(
             tuple(results),
             False,
             {} if whole[1] is None else {"epsilon": whole[1]},
+            next((each.called for each in members if each.line), ""),
+            first.layers,
         )
         if first is not last or first.results
         else last

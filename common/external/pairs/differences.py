@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from parity.common.diagnosis import limits
-from parity.common.external.pairs.expressions import COMMUTATIVE, PARTS, UNNAMED, Expression
+from parity.common.external.pairs.expressions import COMMUTATIVE, PARTS, UNNAMED, Expression, is_far_below
 
 # More differences than these in one expression are told as one.
 _MOST = 3
@@ -48,11 +48,26 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Difference:
-    """One difference: kind, of KINDS; the parts of torch's and Keras's expressions that differ, the smallest that show it."""
+    """One difference: kind, of KINDS; the parts of torch's and Keras's expressions that differ, the smallest that show it.
+
+    inner: where one does more with what both compute, and that differs too: what torch and Keras compute of it.
+    shown: whether it was tried by itself.
+    """
 
     kind: str
     torch: Expression
     keras: Expression
+    inner: tuple[Expression, Expression] | None = None
+    shown: bool = False
+
+    # What else differs inside of what both compute is left out.
+    @property
+    def _given(self) -> str:
+        return str(self.torch) if self.inner is None else self.torch.told(1 + (self.kind == "too_much"))
+
+    @property
+    def _done(self) -> str:
+        return str(self.keras) if self.inner is None else self.keras.told(1 + (self.kind == "left_out"))
 
     def _over(self, part: Expression) -> str:
         """Over how many numbers a softmax is taken, where both are one: TensorFlow's is over the last axis, to which its code moves another."""
@@ -72,21 +87,16 @@ class Difference:
         )
         if taken and self.keras.name in _RECURRENT:
             return f"the last states of {self.keras.name} (h_n[-1]; of both directions torch.cat([h_n[-2], h_n[-1]], -1))"
-        how = (
-            " (torch's repeat gives the whole again, repeat_interleave each element)" if self._repeats else ""
-        )
-        return f"{self.keras}{self._over(self.keras)}{how}"
-
-    @property
-    def _repeats(self) -> bool:
-        return self.torch.name == self.keras.name == "tile"
+        if self.torch.name == self.keras.name == "tile" and (times := _in_turn(self.keras)):
+            return f"{self.keras.operands[0]}.repeat_interleave({times}), each part again and again; torch's repeat gives the whole again,"
+        return f"{self._done}{self._over(self.keras)}"
 
     def __str__(self) -> str:
         goes_on = {"left_out": "goes on with", "number": "has", "operand": "takes"}.get(self.kind, "computes")
         due = {"too_much": "goes on with", "number": "has", "operand": "takes"}.get(self.kind, "computes")
         shown = [
-            f"{part} {_arranged(part)}" if self.kind == "arrangement" else f"{part}{self._over(part)}"
-            for part in (self.torch, self.keras)
+            f"{part} {_arranged(part)}" if self.kind == "arrangement" else f"{told}{self._over(part)}"
+            for part, told in ((self.torch, self._given), (self.keras, self._done))
         ]
         if self.kind == "broadcast":
             shown = [
@@ -102,7 +112,10 @@ class Difference:
 
 
 def differences(torch: Expression, keras: Expression) -> list[Difference]:
-    """Return where two expressions that do not compute the same differ; one difference of kind 'other' where that is not clear."""
+    """Return where two expressions that do not compute the same differ; one difference of kind 'other' where that is not clear.
+
+    What differs in the `inner` of one is not among them.
+    """
     return _differences(torch, keras, set()) or [Difference("other", torch, keras)]
 
 
@@ -138,10 +151,22 @@ def _differences(torch: Expression, keras: Expression, seen: set[tuple[int, int]
     # A function of what should be the same, and more inside of it.
     if (inner := _inside(keras, torch)) is not None:
         more = _that_show(keras, inner, _differences(torch, inner, seen))
-        return [Difference("left_out", replace(inner, line=torch.line), keras), *more]
+        of = (torch, inner) if more else None
+        return [Difference("left_out", replace(inner, line=torch.line), keras, of)]
     if (inner := _inside(torch, keras)) is not None:
-        return [Difference("too_much", torch, inner), *_differences(inner, keras, seen)]
+        of = (inner, keras) if _differences(inner, keras, seen) else None
+        return [Difference("too_much", torch, inner, of)]
     return [Difference("other", torch, keras)]
+
+
+def _in_turn(tile: Expression) -> str:
+    """How torch's `repeat_interleave` is called for repeats along an axis of one, each part of the axis before; '' for others."""
+    times, shape = dict(tile.settings).get("times"), tile.operands[0].shape
+    places = [n for n, each in enumerate(times) if each != 1] if isinstance(times, list) else []
+    if len(places) != 1 or not isinstance(times, list) or len(times) != len(shape) or shape[places[0]] != 1:
+        return ""
+    before = sum(size > 1 for size in shape[: places[0]])
+    return f"{times[places[0]]}, dim={before - 1}" if before else ""
 
 
 def _is_broadcast(made: Expression) -> bool:
@@ -155,6 +180,12 @@ def _is_broadcast(made: Expression) -> bool:
 def _inside(outer: Expression, inner: Expression) -> Expression | None:
     """What a function of one tensor is given, where that is computed as another expression is; None where it is not so."""
     given = [each for each in outer.operands if each.number is None]
+    of_name = [each for each in given if each.name == inner.name]
+    if outer.name in ("add", "mul") and len(given) == 2 and len(of_name) == 1:
+        # A sum with a tensor that both have, and that the other is not made of.
+        (other,) = (each for each in given if each is not of_name[0])
+        both = not other.name and other.same is not None and of_name[0].shared & inner.shared
+        return of_name[0] if both and not _holds(inner, other) else None
     if len(given) != 1 or outer.name in PARTS or not inner.name or given[0].name != inner.name:
         return None
     ours, others = _flat(given[0]), _flat(inner)
@@ -201,6 +232,7 @@ def _of_one_operation(torch: Expression, keras: Expression, seen: set[tuple[int,
     found = [
         each for one, other in pairs for each in _that_show(keras, other, _differences(one, other, seen))
     ]
+    found = [each for each in found if not _is_weak(each)] or found
     if len(found) == 2 and {each.kind for each in found} == {"operand"}:
         one, other = found
         if alike(one.torch, other.keras) and alike(one.keras, other.torch):
@@ -217,6 +249,8 @@ def _of_one_operation(torch: Expression, keras: Expression, seen: set[tuple[int,
 def alike(one: Expression, other: Expression) -> bool:
     """Whether two expressions are one tensor that both models have, or the same number."""
     if one.number is not None and other.number is not None:
+        if one.number == other.number:
+            return True
         largest = max(abs(one.number), abs(other.number))
         return abs(one.number - other.number) <= limits.SAME_NUMBER * largest
     return one.same is not None and one.same == other.same
@@ -286,17 +320,26 @@ def _paired(
     more: Sequence[Expression], less: Sequence[Expression]
 ) -> list[tuple[Expression, Expression]] | None:
     """What stands for what of two lists; None where that is not clear."""
-    if len(more) == len(less) == 1:
-        return [(more[0], less[0])]
     if len(more) != len(less):
         return None
     pairs, open_ = [], list(less)
-    for one in sorted(more, key=lambda each: not each.name):
-        match = next((n for n, other in enumerate(open_) if other.name == one.name), None)
-        if match is None:
+    for one in sorted(more, key=lambda each: (each.number is None, not each.name)):
+        fits = [
+            n
+            for n, other in enumerate(open_)
+            if other.name == one.name and (other.number is None) == (one.number is None)
+        ]
+        if not fits and len(open_) > 1:
             return None
-        pairs.append((one, open_.pop(match)))
+        pairs.append((one, open_.pop(fits[0] if fits else 0)))
     return pairs
+
+
+def _is_weak(found: Difference) -> bool:
+    """Whether it counts only where that is all: by how much something is hidden, or an order within one operation, which was not measured."""
+    if found.kind == "arrangement":
+        return bool(found.torch.name) and None in (found.torch.tensor, found.keras.tensor)
+    return found.kind == "number" and is_far_below(found.torch) and is_far_below(found.keras)
 
 
 def _moved(

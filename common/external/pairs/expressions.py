@@ -12,8 +12,8 @@ from typing import Any
 from parity.common.external.pairs.computations import WHOLE, Argument, Computation, Operation
 from parity.common.external.process.operations import COUNTS
 
-# Deeper than this an expression is told as '...'.
-_DEPTH = 5
+# Deeper than this an expression is told as '...'; where all of it is no longer than this, deeper.
+_DEPTH, _DEEPEST, _LENGTH = 5, 12, 360
 # How tensors are called that are no weight, no input and nothing of the other model: by their numbers, or their shape.
 UNNAMED = ("the numbers", "a tensor of")
 _BETWEEN = {"add": "+", "sub": "-", "mul": "*", "div": "/", "matmul": "@"}
@@ -28,7 +28,7 @@ class Expression:
 
     name: of the operation, '' for a tensor or a number. same: of a tensor that both have, its number in Keras's pass. number:
     that all elements are. text: how a tensor is called, '' for numbers that are no weights. tensor: its number in its own pass. settings: as the framework has them.
-    chain: how the tensor is rearranged before it is used. shape: with which it is used. line: of the user's code.
+    chain: how the tensor is rearranged before it is used. shape: with which it is used. line: of the user's code. called: from where.
     """
 
     name: str = ""
@@ -41,9 +41,16 @@ class Expression:
     shape: tuple[int, ...] = field(default=(), compare=False)
     tensor: int | None = field(default=None, compare=False)
     line: str = field(default="", compare=False)
+    called: str = field(default="", compare=False)
 
     def __str__(self) -> str:
-        return self.told(_DEPTH)
+        text = self.told(_DEPTH)
+        for depth in range(_DEPTH + 1, _DEEPEST):
+            more = self.told(depth) if "..." in text else text
+            if len(more) > _LENGTH:
+                break
+            text = more
+        return text
 
     def told(self, depth: int) -> str:
         """In words; parts that are deeper are left out."""
@@ -176,11 +183,11 @@ class Reader:
             return replace(inner, line=inner.line or maker.line, chain=chain)
         read = replace(_operation(maker, self, number), shape=self.computation.shapes[number])
         made = _simplified(read)
-        return replace(made, tensor=number, line=maker.line)
+        return replace(made, tensor=number, line=maker.line, called=maker.called)
 
 
 def _simplified(made: Expression) -> Expression:
-    """Sums that are divided by the number of their terms as means; and reductions to one number without axes, of means as one."""
+    """What both frameworks' code has in other forms in one: means, reductions to one number, masks, scaled products, logarithms of sums."""
     if made.name == "div" and made.operands[0].name == "sum" and made.operands[0].operands:
         of = made.operands[0].operands[0]
         if made.operands[1].number == math.prod(of.shape) / math.prod(made.shape):
@@ -190,9 +197,73 @@ def _simplified(made: Expression) -> Expression:
         if inner.name == made.name != "sum" and inner.operands:
             made = replace(made, operands=inner.operands)
         return replace(made, settings=())
+    simpler = _SIMPLER.get(made.name)
+    return made if simpler is None else simpler(made)
+
+
+def _product(made: Expression) -> Expression:
+    """A matrix product of which an operand is scaled, as the product that is scaled."""
+    for place, operand in enumerate(made.operands):
+        if operand.name == "mul" and len(operand.operands) == 2:
+            number = next((each for each in operand.operands if each.number is not None), None)
+            if number is not None:
+                (scaled,) = (each for each in operand.operands if each is not number)
+                chain = (*scaled.chain, *operand.chain)
+                of = replace(scaled, chain=chain, shape=operand.shape)
+                operands = (*made.operands[:place], of, *made.operands[place + 1 :])
+                return replace(
+                    made, name="mul", operands=(replace(made, operands=operands, tensor=None), number)
+                )
     return made
 
 
+def _masked(made: Expression) -> Expression:
+    """A choice between a tensor and a number far below it: the number where something is hidden."""
+    if len(made.operands) != 3:
+        return made
+    where, one, other = made.operands
+    hides = is_far_below(other) and not is_far_below(one)
+    return replace(made, operands=(_opposite(where), other, one)) if hides else made
+
+
+def is_far_below(one: Expression) -> bool:
+    """Whether it is a number that hides what it stands for, as minus infinity does."""
+    return one.number is not None and one.number <= _FAR_BELOW
+
+
+def _opposite(of: Expression) -> Expression:
+    return of.operands[0] if of.name == "not" else Expression("not", (of,), shape=of.shape, line=of.line)
+
+
+def _sum_with_mask(made: Expression) -> Expression:
+    """A sum with what is far below zero where something is hidden, and else zero; and a logarithm of a sum of exponentials, as TensorFlow has it."""
+    for one, other in (made.operands, made.operands[::-1]) if len(made.operands) == 2 else ():
+        if one.name == "where" and is_far_below(one.operands[1]) and one.operands[2].number == 0:
+            return replace(made, name="where", operands=(*one.operands[:2], other))
+        inner, names = one, list[str]()
+        while len(names) < 4 and inner.operands:
+            names.append(inner.name)
+            inner, last = inner.operands[0], inner
+            if names[-1] == "sum":
+                settings = last.settings
+        if names == ["log", "sum", "exp", "sub"] and "is_finite" in {each.name for each in other.parts()}:
+            return replace(made, name="logsumexp", operands=(inner,), settings=settings)
+    return made
+
+
+def _all_of(made: Expression) -> Expression:
+    """What is true together with what always is."""
+    rest = [each for each in made.operands if each.number != 1]
+    return rest[0] if len(rest) == 1 else made
+
+
+_FAR_BELOW = -1e4
+_SIMPLER: dict[str, Callable[[Expression], Expression]] = {
+    "matmul": _product,
+    "where": _masked,
+    "add": _sum_with_mask,
+    "and": _all_of,
+}
 _REDUCING = ("sum", "mean", "max", "min", "prod")
 # What both frameworks have, by the names that TensorFlow and torch give their operations.
 _NAMES = {
@@ -231,6 +302,7 @@ _NAMES = {
     **dict.fromkeys(("ReverseV2", "flip"), "flip"),
     **dict.fromkeys(("Roll", "roll"), "roll"),
     **dict.fromkeys(("ArgMax", "argmax"), "argmax"),
+    **dict.fromkeys(("TopKV2", "topk"), "topk"),
     **dict.fromkeys(("Equal", "eq"), "eq"),
     **dict.fromkeys(("NotEqual", "ne"), "ne"),
     **dict.fromkeys(("Greater", "gt"), "gt"),
@@ -267,7 +339,8 @@ _SAID: dict[str, dict[int, str]] = {
     "GatherV2": {2: "axis"},
     "Split": {0: "axis"},
     "SplitV": {1: "sizes", 2: "axis"},
-    "OneHot": {1: "depth"},
+    "OneHot": {1: "depth", 2: "on", 3: "off"},
+    "TopKV2": {1: "k"},
     "bucketize": {1: "boundaries"},
     **{name: {0: "shape"} for name in ("Conv2DBackpropInput", "Conv3DBackpropInputV2")},
 }
@@ -321,6 +394,7 @@ _IGNORED = frozenset(
             "use_cudnn_on_gpu",
             "validate_indices",
         ),
+        *("index_type", "Tk", "sorted", "on", "off"),
         *("batch_dims", "swap", "memory_format", "layout", "device", "pin_memory", "non_blocking"),
     )
 )
@@ -366,6 +440,8 @@ def _operation(made: Operation, reader: Reader, result: int | None = None) -> Ex
     settings: list[tuple[str, Any]] = []
     for place, argument in enumerate(made.arguments):
         if place in said and argument.tensor is not None:
+            if said[place] in _IGNORED:
+                continue
             settings.append((said[place], _values(argument.tensor, reader)))
         elif argument.several:
             operands += [_operand(each, reader) for each in argument.several]
@@ -467,6 +543,30 @@ def _mean_squared_error(made: Operation, reader: Reader) -> Expression:
     return Expression(how, (squares,)) if how else squares
 
 
+def _norm(made: Operation, reader: Reader) -> Expression | None:
+    """torch's `linalg_vector_norm`, of the usual order."""
+    if made.settings.get("ord", 2) != 2:
+        return None
+    squares = Expression("pow", (reader.read(made.tensors[0]), Expression(number=2.0)))
+    axes = made.settings.get("dim")
+    return Expression("sqrt", (Expression("sum", (squares,), () if axes is None else (("axis", axes),)),))
+
+
+def _attention(made: Operation, reader: Reader) -> Expression | None:
+    """torch's `scaled_dot_product_attention`, but for one that is told to be causal, which makes no mask that one could see."""
+    query, key, value, *mask = made.tensors
+    if made.settings.get("is_causal") or made.settings.get("dropout_p") or len(mask) > 1:
+        return None
+    size = reader.computation.shapes[query][-1]
+    scale = Expression(number=float(made.settings.get("scale") or size**-0.5))
+    scores = Expression(
+        "mul", (Expression("matmul", (reader.read(query), reader.read(key)), line=made.line), scale)
+    )
+    if mask:
+        scores = _simplified(Expression("add", (scores, reader.read(mask[0]))))
+    return Expression("matmul", (Expression("softmax", (scores,), line=made.line), reader.read(value)))
+
+
 def _masked_fill(made: Operation, reader: Reader) -> Expression:
     x, mask, value = made.arguments[:3]
     return Expression("where", (_operand(mask, reader), _operand(value, reader), _operand(x, reader)))
@@ -556,6 +656,9 @@ _SPECIAL: dict[str, Callable[[Operation, Reader], Expression | None]] = {
     "SquaredDifference": _squared_difference,
     "mse_loss": _mean_squared_error,
     "masked_fill": _masked_fill,
+    "linalg_vector_norm": _norm,
+    "_scaled_dot_product_flash_attention_for_cpu": _attention,
+    "_scaled_dot_product_efficient_attention": _attention,
     "rsub": _reversed_difference,
     "add": _sum,
     "sub": _sum,

@@ -27,7 +27,7 @@ from parity.common.external.pairs.computations import (
     arrangements,
     named,
 )
-from parity.common.external.pairs.differences import Difference, differences
+from parity.common.external.pairs.differences import Difference, alike, differences
 from parity.common.external.pairs.explain import Attribution, DeviatingTensor, made
 from parity.common.external.pairs.expressions import UNNAMED, Expression, Reader
 from parity.common.external.pairs.points import Point
@@ -65,7 +65,7 @@ class Replacement:
 class Place:
     """Where two passes deviate.
 
-    own, due: what torch computes there, and what Keras does. training: the mode. injections: what torch's layers give instead of
+    own, due: what torch computes there, and what Keras does. taps: where Keras's layers and torch's give it. training: the mode. injections: what torch's layers give instead of
     their own, by tap, so that all before the place agrees. activations: Keras's, by tap: by these tensors are called. losses: of
     both sides, where the place is in them.
     """
@@ -76,6 +76,7 @@ class Place:
     injections: Arrays = field(default_factory=dict)
     activations: Arrays = field(default_factory=dict)
     losses: tuple[BatchLoss, BatchLoss] | None = None
+    taps: tuple[str, str] = ("", "")
 
     @classmethod
     def of_point(cls, bench: Bench, trace: PairTrace, number: int, training: bool) -> Place | None:
@@ -83,13 +84,19 @@ class Place:
         points = bench.points
         before = {point.torch for point in points[:number]}
         injections = {tap: value for tap, value in trace.injections.items() if tap in before}
+        taps = ("", "")
         if number < len(points):
             point = points[number]
+            taps = point.keras, point.torch
             own, due = trace.injected.activations.get(point.torch), trace.expected[point.name]
         else:
             outputs = [list(passed.outputs.values()) for passed in (trace.injected, trace.reference)]
             own, due = (each[number - len(points)] for each in outputs)
-        return None if own is None else cls(own, due, training, injections, trace.reference.activations)
+        return (
+            None
+            if own is None
+            else cls(own, due, training, injections, trace.reference.activations, taps=taps)
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -309,21 +316,38 @@ class View:
         # What a layer gives stands for its weights.
         self._doubtful = {name for pair in pairs for name in (*pair.keras, *pair.torch)}
         self._doubtful |= {name.rpartition("/")[0] for pair in pairs for name in pair.keras} - {""}
-        self.keras_operations = _between(self.keras, place.due, shared.of_keras)
-        self.torch_operations = _between(self.torch, place.own, shared.of_torch)
+        self._shared = shared
+        ours, theirs = (
+            next(iter(c.made_in(array, tap)), None)
+            for c, array, tap in zip(sides, (place.due, place.own), place.taps, strict=True)
+        )
+        self.keras_operations, self.torch_operations = self._between(ours, theirs)
 
-    def record_again(self) -> None:
-        """Have Keras's process hold the tensors of this pass: it keeps those of the last that it recorded."""
-        _recorded(self._bench, 0, self._place)
+    def _between(self, keras: int | None, torch: int | None) -> tuple[list[Operation], list[Operation]]:
+        """What computes a tensor of either side from those that both have."""
+        ours, theirs = self._shared.of_keras, self._shared.of_torch
+        return (
+            [] if keras is None else self.keras.between(keras, lambda number: ours(number) is not None),
+            [] if torch is None else self.torch.between(torch, lambda number: theirs(number) is not None),
+        )
 
-    def trials(self) -> Iterator[Substitution]:
-        """Yield what may make the place agree: of torch's operations the first first, each with the likeliest of Keras's; in bounded time."""
+    def record_again(self, side: int = 0) -> None:
+        """Have a process hold the tensors of this pass: it keeps those of the last that it recorded."""
+        _recorded(self._bench, side, self._place)
+
+    def trials(
+        self, operations: tuple[Sequence[Operation], Sequence[Operation]] | None = None
+    ) -> Iterator[Substitution]:
+        """Yield what may make the place agree: of torch's operations the first first, each with the likeliest of Keras's; in bounded time.
+
+        Args:
+            operations: of Keras's and of torch's, those that lie between where None.
+        """
         began, tried = time.monotonic(), 0
         before = self._bench.searched
-        due = [
-            (each, result) for each in self.keras_operations if not each.rearranges for result in each.results
-        ]
-        for operation in self.torch_operations:
+        ours, theirs = operations or (self.keras_operations, self.torch_operations)
+        due = [(each, result) for each in ours if not each.rearranges for result in each.results]
+        for operation in theirs:
             for result in () if operation.rearranges else operation.results:
                 size, own = self.torch.fingerprints[result][0], self._readers[1].read(result, is_root=True)
                 fitting = [each for each in due if self.keras.fingerprints[each[1]][0] == size]
@@ -381,15 +405,11 @@ class View:
 
         agrees: whether the place does so with something else put there; given where the place is one number, which any sum may make good.
         """
-        torch = self._readers[1].read(substitution.torch_result, is_root=True)
-        keras = self._readers[0].read(substitution.keras_result)
-        if keras.number is not None:
-            # How a number is computed says more than the number.
-            keras = self._readers[0].read(substitution.keras_result, is_root=True)
+        torch, keras = self._read(substitution)
         found = []
-        opened = [each for found in differences(torch, keras) for each in self._opened(found)]
+        opened = self._opened(torch, keras)
         # Of several the experiment says that together they are it, and not of each; of one operation in one line they are one.
-        alone = len({(each.kind, each.torch.name, each.torch.line) for each in opened}) == 1
+        alone = len({(each.kind, each.torch.name, each.torch.line) for each in opened if not each.shown}) <= 1
         if agrees is not None:
             confirmed = confirmed and all(self._is_shown(each, substitution, agrees) for each in opened)
         for number, each in enumerate(opened):
@@ -397,9 +417,14 @@ class View:
             whole = (each.torch, each.keras, torch, keras)
             texts = {part.text for side in whole for part in side.parts()}
             doubtful = sorted(text for text in texts if {text, text.rpartition("/")[0]} & self._doubtful)
-            why = f"{evidence}; only order or shape says which weights {', '.join(doubtful)} are: see mapping.yaml"
+            by_itself = "; each of these tried by itself" if each.shown else ""
+            why = f"{evidence}{by_itself}; only order or shape says which weights {', '.join(doubtful)} are: see mapping.yaml"
             explanation = _explanation(
-                each, torch.line, why if doubtful else evidence, layers, confirmed and alone and not doubtful
+                each,
+                torch,
+                why if doubtful else evidence + by_itself,
+                layers,
+                confirmed and alone and not doubtful,
             )
             if apart := self._rounded(each):
                 line = each.torch.line or torch.line
@@ -408,6 +433,47 @@ class View:
                 explanation = replace(explanation, cause="rounding:constant", text=text, fix=fix)
             found.append(Attribution(explanation, () if number or replacement is None else (replacement,)))
         return found
+
+    def _inside(self, torch: Expression, keras: Expression) -> list[Difference]:
+        """The differences of what makes a tensor of torch's agree with one of Keras's, found by experiment; none where nothing does."""
+        if torch.tensor is None or keras.tensor is None:
+            return []
+        maker = self.torch.maker[torch.tensor]
+        key = maker.keys[maker.results.index(torch.tensor)]
+        (due,) = self.keras.values(keras.tensor)
+
+        def agrees(change: Replacement) -> bool:
+            with made(self._bench, [change]):
+                passed = _recorded(self._bench, 1, self._place)
+            results = [
+                r
+                for each in passed.operations
+                for r, k in zip(each.results, each.keys, strict=True)
+                if k == key
+            ]
+            values = passed.values(*results)
+            self.record_again(1)
+            return any(
+                tensor_deviation(array, value) <= limits.LIVE_FLOAT64
+                for value in values
+                for array in arrangements(due, value.shape)
+            )
+
+        for substitution in self.trials(self._between(keras.tensor, torch.tensor)):
+            if substitution.torch_result != torch.tensor:
+                change = self.replacement(substitution)
+                if change is not None and agrees(change):
+                    return self._opened(*self._read(substitution))
+        return []
+
+    def _read(self, substitution: Substitution) -> tuple[Expression, Expression]:
+        """What torch and Keras compute at a substitution."""
+        torch = self._readers[1].read(substitution.torch_result, is_root=True)
+        keras = self._readers[0].read(substitution.keras_result)
+        if keras.number is not None:
+            # How a number is computed says more than the number.
+            keras = self._readers[0].read(substitution.keras_result, is_root=True)
+        return torch, keras
 
     def _is_shown(
         self, found: Difference, outer: Substitution, agrees: Callable[[Replacement], bool]
@@ -435,19 +501,40 @@ class View:
         possible = [each for each in tried if each is not None]
         return not possible or any(map(agrees, possible))
 
-    def _opened(self, found: Difference) -> list[Difference]:
+    def _opened(self, torch: Expression, keras: Expression) -> list[Difference]:
+        """The differences of what both compute, those inside of others and behind what only happens to be the same, too."""
+        found = []
+        for each in differences(torch, keras):
+            if each.inner is None:
+                found += self._behind(each)
+                continue
+            inner = self._inside(*each.inner)
+            # Once the inner one is made good what is left is the outer one.
+            shown = len(inner) == 1
+            found += [replace(one, shown=shown) for one in (each, *(inner or self._opened(*each.inner)))]
+        return found
+
+    def _behind(self, found: Difference) -> list[Difference]:
         """The differences of what made torch's part, where that only happens to be a tensor that both have, or a number, and is
         made by the operation that is due, of an operand that is due: a product with ones is what is multiplied.
         """
         leaf = found.torch
+        made = self._made_as(leaf, [leaf] if found.kind == "left_out" else found.keras.operands, found.keras)
+        return [found] if made is None else self._opened(made, found.keras)
+
+    def _made_as(self, leaf: Expression, due: Sequence[Expression], keras: Expression) -> Expression | None:
+        """What makes a tensor of torch's that both have, where that is the operation due, of an operand due, or of one made so; else None."""
         if leaf.name or leaf.tensor is None:
-            return [found]
+            return None
         made = self._readers[1].read(leaf.tensor, is_root=True)
-        operands = {each.same for each in made.operands} - {None}
-        due = {leaf.same} if found.kind == "left_out" else {each.same for each in found.keras.operands}
-        if not made.name or made.name != found.keras.name or not operands & due:
-            return [found]
-        return [each for inner in differences(made, found.keras) for each in self._opened(inner)]
+        if not made.name or made.name != keras.name:
+            return None
+        pairs = itertools.product(made.operands, due)
+        deeper = zip(made.operands, keras.operands, strict=False)
+        is_so = any(alike(*pair) for pair in pairs) or any(
+            self._made_as(one, other.operands, other) is not None for one, other in deeper
+        )
+        return made if is_so else None
 
     def _rounded(self, found: Difference) -> float:
         """How far two constants are apart, that no input or weight is part of, by rounding to float32 alone; 0.0 where that is not so."""
@@ -471,31 +558,29 @@ class View:
         )
         evidence = f"read from both passes: of equal tensors, and of the shapes {self._place.own.shape} and {self._place.due.shape}"
         return [
-            Attribution(_explanation(each, theirs.line, evidence, layers, confirmed=False))
-            for each in differences(theirs, ours)
+            Attribution(_explanation(each, theirs, evidence, layers, confirmed=False))
+            for each in self._opened(theirs, ours)
         ]
 
 
 def _explanation(
-    difference: Difference, line: str, evidence: str, layers: tuple[str, ...], confirmed: bool
+    difference: Difference, whole: Expression, evidence: str, layers: tuple[str, ...], confirmed: bool
 ) -> Explanation:
-    line = difference.torch.line or line
-    due = difference.due
+    part = difference.torch if difference.torch.line else whole
+    line, due = part.line, difference.due
+    place = f"{line}, called in {part.called}" if part.called else line
+    at = f", as {difference.keras.line} does" if difference.keras.line else ""
     if len(due) > _LONG:
-        due = (
-            f"what Keras computes in {difference.keras.line}"
-            if difference.keras.line
-            else "what Keras computes"
-        )
+        due = "what Keras computes"
     elif _CAUSAL in due:
         due += " (in torch an attn_mask; F.scaled_dot_product_attention takes is_causal=True alone)"
     return Explanation(
         f"{CAUSE}{difference.kind}",
-        f"{line}: {difference}" if line else str(difference),
+        f"{place}: {difference}" if line else str(difference),
         "confirmed" if confirmed else "likely",
         "give both operands one shape: squeeze(-1), or [:, None]"
         if difference.kind == "broadcast"
-        else f"compute {due} there",
+        else f"compute {due} there{at}",
         evidence,
         # Alike where the same line does the same otherwise.
         defect=f"{(difference.keras if difference.kind == 'left_out' else difference.torch).name} {line}",
@@ -513,11 +598,6 @@ def _recorded(bench: Bench, side: int, place: Place) -> Computation:
     return Computation(
         worker, worker.operations(bench.inputs[side], loss, training=place.training, inject=inject), whole
     )
-
-
-def _between(computation: Computation, end: Array, known: Callable[[int], int | None]) -> list[Operation]:
-    ends = computation.numbers_of(end)
-    return computation.between(ends[0], lambda number: known(number) is not None) if ends else []
 
 
 def _likeness(one: Expression, other: Expression) -> float:

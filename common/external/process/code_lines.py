@@ -11,11 +11,16 @@ _BESIDES = frozenset(
 )
 
 
-def code_line() -> str:
-    """Where in the user's code the call is that is made now, 'model.py:12'; '' where it comes from none."""
-    frame = sys._getframe(1)
+def code_lines() -> list[str]:
+    """Where in the user's code the call is that is made now, 'model.py:12', and where the calls are that it is made in, the innermost first."""
+    lines, frame = [], sys._getframe(1)
     while frame is not None:
         if str(frame.f_globals.get("__name__", "")).partition(".")[0] not in _BESIDES:
-            return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+            lines.append(f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}")
         frame = frame.f_back  # type: ignore[assignment]
-    return ""
+    return lines
+
+
+def code_line() -> str:
+    """The innermost of `code_lines`; '' where it comes from none."""
+    return next(iter(code_lines()), "")

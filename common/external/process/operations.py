@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parity.common.external.process.code_lines import code_line
+from parity.common.external.process.code_lines import code_lines
 from parity.common.external.process.pass_result import Array
 
 # The numbers of a fingerprint, and how many of them are counts.
@@ -40,10 +40,10 @@ def fingerprint(array: Array) -> NDArray[np.float64]:
 class Recording:
     """The operations of one pass, in their order, and the tensors that they are given and give.
 
-    operations: of each its key, which names it in every pass; name; line of the user's code; the calls of layers that it is
+    operations: of each its key, which names it in every pass; name; lines of the user's code, the innermost first; the calls of layers that it is
     made in, the outermost first; whether it only rearranges; settings; arguments, {'value': number of a tensor}, {'list':
     arguments} or {'literal': anything else}; results, numbers of tensors. values: the tensors by number. masks: of dropout, each with its rate and whether elements are dropped together. over: whether what
-    comes is none of the pass. paused: whether what is called now is ours.
+    comes is none of the pass. built: lines of the user's code that have made, before, the graph that is run now, the innermost last. paused: whether what is called now is ours.
     """
 
     def __init__(self, replaced: Mapping[str, Array], records: bool) -> None:
@@ -55,6 +55,7 @@ class Recording:
         self._replaced, self.records = replaced, records
         self._names = {key.partition(" ")[0] for key in replaced}
         self.over = self.paused = False
+        self.built: list[str] = []
         self.operations: list[dict[str, Any]] = []
         self.values: list[Array] = []
         self.masks: list[tuple[Array, float, bool]] = []
@@ -88,13 +89,13 @@ class Recording:
         """Whether an operation of this name is recorded, or may give another result."""
         return self.records or name in self._names
 
-    def key_of(self, name: str) -> tuple[str, str]:
-        """Return the key of the next operation of this name, and its line of code."""
-        line = code_line()
-        place = " ".join([name, *self._layers[-1:], line])
+    def key_of(self, name: str) -> tuple[str, list[str]]:
+        """Return the key of the next operation of this name, and its lines of code, the innermost first."""
+        lines = [*code_lines(), *reversed(self.built)]
+        place = " ".join([name, *self._layers[-1:], *lines[:1]])
         number = self._counts[place]
         self._counts[place] += 1
-        return f"{place} {number}", line
+        return f"{place} {number}", lines
 
     def replacement(self, key: str, shape: Sequence[int]) -> Array | None:
         """Return what takes the place of an operation's result of this shape; None where nothing does."""
@@ -108,18 +109,18 @@ class Recording:
 
     def add(
         self,
-        key: tuple[str, str],
+        key: tuple[str, Sequence[str]],
         name: str,
         arguments: Sequence[Any],
         results: Sequence[int],
         rearranges: bool = False,
         settings: Mapping[str, Any] = {},
     ) -> None:
-        """Record an operation; key: with its line of code."""
+        """Record an operation; key: with its lines of code."""
         self.operations.append(
             {
                 "key": key[0],
-                "line": key[1],
+                "lines": list(key[1]),
                 "name": name,
                 "layers": list(self._layers),
                 "arguments": list(arguments),
