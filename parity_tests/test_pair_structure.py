@@ -30,7 +30,7 @@ MODELS = "parity_tests.external_models"
 # What each model is given.
 DATA = (
     dict.fromkeys(("images", "drops", "grouped"), "images")
-    | dict.fromkeys(("attention", "masked", "attends", "sequence", "heads", "formulas"), "texts")
+    | dict.fromkeys(("attention", "masked", "attends", "hidden", "sequence", "heads", "formulas"), "texts")
     | dict.fromkeys(("steps", "dropping_steps", "last_steps", "step_dropout"), "texts")
     | dict.fromkeys(("modulated", "encoded", "scored", "states", "lstm_states", "pooled"), "texts")
     | dict.fromkeys(("tokens", "padded"), "tokens")
@@ -108,9 +108,14 @@ WRONG = [
             ("forward/mixed", "operation:order", "right - left where Keras computes left - right"),
         ],
     ),
-    ("attention", "Attention", "inverted", [("forward/head", "operation:order", "-1e+09, score) where")]),
+    (
+        "attention",
+        "Attention",
+        "inverted",
+        [("forward/head", "operation:left_out", "where Keras computes not(")],
+    ),
     # What is cleared at padding decides nothing, as Keras makes nothing of it.
-    ("attention", "Attention", "cleared, after", [("forward/head", "operation:other", "-1e+09)")]),
+    ("attention", "Attention", "cleared, after", [("forward/head", "operation:other", "-1e+09, ((norm @")]),
     ("attention", "Attention", "axis", [("forward/head", "setting:axis", "is 1 in Keras and 0 in torch")]),
     ("images", "Images", "corners", [("forward/merged", "operation:other", "align_corners=True")]),
     (
@@ -545,7 +550,7 @@ WRONG = [
         "zeros",
         [("forward/head", "operation:left_out", "gru(first:0) where Keras computes gru(first:0, first:1)")],
     ),
-    ("states", "States", "unit", [("forward/head", "operation:other", "axis=(1,)), min=1e-12)")]),
+    ("states", "States", "unit", [("forward/head", "operation:other", "axis=(1,))), min=1e-12)")]),
     (
         "lstm_states",
         "LstmStates",
@@ -675,6 +680,43 @@ WRONG = [
             )
         ],
     ),
+    # Two in one formula, one by one.
+    (
+        "experts",
+        "Experts",
+        "early, bare",
+        [
+            (
+                "forward/slopes/field/before_activation",
+                "operation:left_out",
+                "where Keras computes before + sum(",
+            ),
+            (
+                "forward/slopes/field/before_activation",
+                "operation:other",
+                "torch computes softmax(before @ mixture/gate, axis=-1) where Keras computes sum(",
+            ),
+        ],
+    ),
+    # A call that is handed what another one was handed.
+    (
+        "experts",
+        "Experts",
+        "slope",
+        [
+            (
+                "forward/slopes/field#2/before_activation",
+                "operation:operand",
+                "slopes/field where Keras takes slopes/field#1",
+            )
+        ],
+    ),
+    (
+        "hidden",
+        "Hidden",
+        "inverted",
+        [("forward/head", "operation:left_out", "where Keras computes not(any(ne(")],
+    ),
 ]
 # What the experiment explains with these weights, and not with others.
 LIKELY = {("Drops", "rate"), ("Modulated", "mean")}
@@ -711,13 +753,17 @@ def test_what_is_wired_otherwise_is_named(
     )
     for name, cause, text in expected:
         assert any(text in why.text for at, why in told if (at, why.cause) == (name, cause)), (text, told)
-    # Of several that one experiment shows together none is confirmed by itself.
-    at = Counter(name for name, why in told if why.cause.startswith("operation:"))
+    # Of several that one experiment shows together none is confirmed by itself, unless each was tried.
+    together = [one for one in told if "each of these tried" not in one[1].evidence]
+    at = Counter(name for name, why in together if why.cause.startswith("operation:"))
     for name, why in told:
         unsure = (torch, wrong) in LIKELY or (at[name] > 1 and why.cause.startswith("operation:"))
         assert why.confidence == ("likely" if unsure else "confirmed"), (name, why)
     structural = [why.text for _, why in told if why.cause.startswith("operation:")]
-    assert all(re.match(r"structure_torch.py:\d+: ", text) for text in structural), structural
+    assert all(
+        re.match(r"structure_torch.py:\d+(, called in structure_torch.py:\d+)?: ", text)
+        for text in structural
+    ), structural
     if wrong == "ends":
         assert any("torch.cat([h_n[-2], h_n[-1]], -1)" in why.fix for _, why in told), told
 
@@ -757,6 +803,8 @@ def test_what_is_wired_otherwise_is_named(
             ("gained", "Gained"),
             ("strided", "Strided"),
             ("scored", "Scored"),
+            ("experts", "Experts"),
+            ("hidden", "Hidden"),
         ]
     ),
 )

@@ -401,3 +401,51 @@ def scored() -> keras.Model:
     y = layers.Dense(6, name="second")(y / ops.sum(y, axis=-1, keepdims=True))
     y = layers.Dense(4, name="third")(ops.sign(y) * ops.log1p(ops.abs(y)))
     return keras.Model(x, layers.Dense(3, name="head")(ops.mean(y, axis=1)))
+
+
+class Experts(layers.Layer):
+    """Two of four matrices answer, by shares of both; two slopes of the same layer."""
+
+    def build(self, shape):
+        self.gate = self.add_weight(shape=(shape[-1], 4), name="gate")
+        self.experts = self.add_weight(shape=(4, shape[-1], shape[-1]), name="experts")
+
+    def call(self, x):
+        values, places = ops.top_k(ops.matmul(x, self.gate), 2)
+        chosen = ops.one_hot(places, 4, dtype=x.dtype) * ops.softmax(values, axis=-1)[..., None]
+        return ops.sum(
+            ops.sum(chosen, axis=1)[..., None] * ops.einsum("bi,eij->bej", x, self.experts), axis=1
+        )
+
+
+class Slopes(layers.Layer):
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.field = layers.Dense(5, activation="tanh", name="field")
+
+    def call(self, x):
+        first = self.field(x)
+        second = self.field(x + 0.5 * first)
+        third = self.field(x + 0.5 * second)
+        return x + first + 2.0 * third
+
+
+def experts() -> keras.Model:
+    x = keras.Input((6,))
+    y = layers.Dense(5, name="before")(x)
+    y = Slopes(name="slopes")(layers.Add()([y, Experts(name="mixture")(y)]))
+    return keras.Model(x, layers.Dense(3, name="head")(y))
+
+
+def hidden() -> keras.Model:
+    """Attention of two heads over what is no padding."""
+    x = keras.Input((7, 6))
+    valid = ops.any(ops.not_equal(x, 0.0), axis=-1)
+    query, key, value = (layers.Dense(8, name=name)(x) for name in ("query", "key", "value"))
+    query, key, value = (
+        ops.transpose(ops.reshape(y, (-1, 7, 2, 4)), (0, 2, 1, 3)) for y in (query, key, value)
+    )
+    scores = ops.matmul(query * 0.5, ops.transpose(key, (0, 1, 3, 2)))
+    shares = ops.softmax(ops.where(valid[:, None, None], scores, -1e9), axis=-1)
+    y = ops.reshape(ops.transpose(ops.matmul(shares, value), (0, 2, 1, 3)), (-1, 7, 8))
+    return keras.Model(x, layers.Dense(3, name="head")(ops.mean(y, axis=1)))

@@ -611,3 +611,54 @@ class Scored(nn.Module):
             torch.copysign(*((y, y.abs().log1p()) if "sign" in self.wrong else (y.abs().log1p(), y)))
         )
         return self.head(y.mean(1))
+
+
+class Experts(nn.Module):
+    """wrong: 'early', shares of all four; 'bare', nothing is added to; 'slope', the third as the second."""
+
+    def __init__(self, wrong: str = "") -> None:
+        super().__init__()
+        self.wrong = wrong
+        self.before, self.field, self.head = nn.Linear(6, 5), nn.Linear(5, 5), nn.Linear(5, 3)
+        self.gate, self.experts = nn.Parameter(torch.ones(5, 4)), nn.Parameter(torch.ones(4, 5, 5))
+
+    def mixture(self, x: Tensor) -> Tensor:
+        scores = x @ self.gate
+        if "early" in self.wrong:
+            shares, places = scores.softmax(-1).topk(2)
+        else:
+            best, places = scores.topk(2)
+            shares = best.softmax(-1)
+        answers = torch.einsum("bi,eij->bej", x, self.experts)
+        return (shares[..., None] * answers.gather(1, places[..., None].expand(-1, -1, 5))).sum(1)
+
+    def slope(self, x: Tensor) -> Tensor:
+        return self.field(x).tanh()
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.before(x)
+        y = self.mixture(y) if "bare" in self.wrong else y + self.mixture(y)
+        first = self.slope(y)
+        second = self.slope(y + 0.5 * first)
+        third = self.slope(y + 0.5 * (first if "slope" in self.wrong else second))
+        return self.head(y + first + 2.0 * third)
+
+
+class Hidden(nn.Module):
+    """wrong: 'inverted', padding alone is attended to."""
+
+    def __init__(self, wrong: str = "") -> None:
+        super().__init__()
+        self.wrong = wrong
+        self.query, self.key, self.value = (nn.Linear(6, 8) for _ in range(3))
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        padding = (x == 0).all(-1)
+        bias = torch.zeros(padding.shape, dtype=x.dtype)
+        bias = bias.masked_fill(~padding if "inverted" in self.wrong else padding, -1e9)[:, None, None]
+        query, key, value = (
+            layer(x).view(-1, 7, 2, 4).transpose(1, 2) for layer in (self.query, self.key, self.value)
+        )
+        y = F.scaled_dot_product_attention(query, key, value, attn_mask=bias)
+        return self.head(y.transpose(1, 2).flatten(2).mean(1))

@@ -27,13 +27,6 @@ WHOLE = frozenset(
 )
 Whole = tuple[str, Any]
 _MOST_AXES = 6
-# They give one number, of whatever shape their operands have.
-_FILLING = frozenset(
-    (
-        *("Fill", "ZerosLike", "OnesLike", "fill", "zeros_like", "ones_like", "full_like"),
-        *("new_zeros", "new_ones", "new_full"),
-    )
-)
 # Of a number that someone would write, at most.
 _DIGITS = 6
 
@@ -157,7 +150,6 @@ class Computation:
                 and number not in self.parameters
                 and (
                     maker is None
-                    or maker.name in _FILLING
                     or (
                         (maker.name != "ReadVariableOp" or print_[0] == 1)
                         and all(map(self.is_number, maker.tensors))

@@ -322,16 +322,15 @@ def _paired(
     """What stands for what of two lists; None where that is not clear."""
     if len(more) != len(less):
         return None
-    pairs, open_ = [], list(less)
-    for one in sorted(more, key=lambda each: (each.number is None, not each.name)):
-        fits = [
-            n
-            for n, other in enumerate(open_)
-            if other.name == one.name and (other.number is None) == (one.number is None)
-        ]
-        if not fits and len(open_) > 1:
+    # By how much something is hidden goes with that of the other.
+    pairs = list(zip(filter(is_far_below, more), filter(is_far_below, less), strict=False))
+    paired = {id(each) for pair in pairs for each in pair}
+    rest, open_ = ([each for each in side if id(each) not in paired] for side in (more, less))
+    for one in sorted(rest, key=lambda each: not each.name):
+        match = next((n for n, other in enumerate(open_) if other.name == one.name), None)
+        if match is None and len(open_) > 1:
             return None
-        pairs.append((one, open_.pop(fits[0] if fits else 0)))
+        pairs.append((one, open_.pop(match or 0)))
     return pairs
 
 

@@ -238,7 +238,7 @@ def _opposite(of: Expression) -> Expression:
 def _sum_with_mask(made: Expression) -> Expression:
     """A sum with what is far below zero where something is hidden, and else zero; and a logarithm of a sum of exponentials, as TensorFlow has it."""
     for one, other in (made.operands, made.operands[::-1]) if len(made.operands) == 2 else ():
-        if one.name == "where" and is_far_below(one.operands[1]) and one.operands[2].number == 0:
+        if one.name == "where" and is_far_below(one.operands[1]) and _filled(one.operands[2]) == 0:
             return replace(made, name="where", operands=(*one.operands[:2], other))
         inner, names = one, list[str]()
         while len(names) < 4 and inner.operands:
@@ -253,11 +253,20 @@ def _sum_with_mask(made: Expression) -> Expression:
 
 def _all_of(made: Expression) -> Expression:
     """What is true together with what always is."""
-    rest = [each for each in made.operands if each.number != 1]
+    rest = [each for each in made.operands if _filled(each) != 1]
     return rest[0] if len(rest) == 1 else made
 
 
+def _filled(made: Expression) -> float | None:
+    """The one number of a tensor that is filled with it."""
+    if made.name in _FILLED:
+        return _FILLED[made.name]
+    numbers = [each.number for each in made.operands if each.number is not None]
+    return numbers[-1] if made.name in ("fill", "full_like") and numbers else made.number
+
+
 _FAR_BELOW = -1e4
+_FILLED = {"zeros_like": 0.0, "ones_like": 1.0}
 _SIMPLER: dict[str, Callable[[Expression], Expression]] = {
     "matmul": _product,
     "where": _masked,
