@@ -33,6 +33,7 @@ _ONE_BY_ONE = ("add", "sub", "mul", "div", "maximum", "minimum", "pow")
 _RECURRENT = ("lstm", "gru", "simple_rnn")
 KINDS = {
     "number": "another number",
+    "divisor": "another divisor",
     "operand": "another tensor",
     "order": "operands exchanged",
     "operation": "another operation",
@@ -80,6 +81,8 @@ class Difference:
     @property
     def due(self) -> str:
         """What Keras computes, as torch has it."""
+        if self.kind == "divisor":
+            return f"a sum divided by {self._done}"
         taken = (
             self.torch.name in PARTS
             and self.torch.operands
@@ -92,8 +95,8 @@ class Difference:
         return f"{self._done}{self._over(self.keras)}"
 
     def __str__(self) -> str:
-        goes_on = {"left_out": "goes on with", "number": "has", "operand": "takes"}.get(self.kind, "computes")
-        due = {"too_much": "goes on with", "number": "has", "operand": "takes"}.get(self.kind, "computes")
+        both = {"number": "has", "operand": "takes", "divisor": "divides by"}.get(self.kind, "computes")
+        goes_on, due = ("goes on with" if self.kind == kind else both for kind in ("left_out", "too_much"))
         shown = [
             f"{part} {_arranged(part)}" if self.kind == "arrangement" else f"{told}{self._over(part)}"
             for part, told in ((self.torch, self._given), (self.keras, self._done))
@@ -125,6 +128,10 @@ def _differences(torch: Expression, keras: Expression, seen: set[tuple[int, int]
         if (torch.tensor, keras.tensor) in seen:
             return []
         seen.add((torch.tensor, keras.tensor))
+    quotients = _as_quotient(torch, keras), _as_quotient(keras, torch)
+    if quotients[0] is not torch or quotients[1] is not keras:
+        found, divisors = _of_one_operation(*quotients, seen), [each.operands[1] for each in quotients]
+        return [replace(e, kind="divisor") if e.keras is divisors[1] else e for e in found]
     if torch.name == keras.name and _is_broadcast(torch) and not _is_broadcast(keras):
         return [Difference("broadcast", torch, keras)]
     if torch.number is not None and keras.number is not None:
@@ -151,12 +158,22 @@ def _differences(torch: Expression, keras: Expression, seen: set[tuple[int, int]
     # A function of what should be the same, and more inside of it.
     if (inner := _inside(keras, torch)) is not None:
         more = _that_show(keras, inner, _differences(torch, inner, seen))
+        more = [each for each in more if not _is_weak(each)]
         of = (torch, inner) if more else None
         return [Difference("left_out", replace(inner, line=torch.line), keras, of)]
     if (inner := _inside(torch, keras)) is not None:
         of = (inner, keras) if _differences(inner, keras, seen) else None
         return [Difference("too_much", torch, inner, of)]
     return [Difference("other", torch, keras)]
+
+
+def _as_quotient(mean: Expression, other: Expression) -> Expression:
+    """A mean as a sum that is divided, where the other is one."""
+    if mean.name != "mean" or other.name != "div" or other.operands[0].name != "sum":
+        return mean
+    terms = math.prod(mean.operands[0].shape) / math.prod(mean.shape)
+    of = replace(mean, name="sum", tensor=None)
+    return replace(mean, name="div", operands=(of, Expression(number=terms)), settings=())
 
 
 def _in_turn(tile: Expression) -> str:
@@ -181,11 +198,13 @@ def _inside(outer: Expression, inner: Expression) -> Expression | None:
     """What a function of one tensor is given, where that is computed as another expression is; None where it is not so."""
     given = [each for each in outer.operands if each.number is None]
     of_name = [each for each in given if each.name == inner.name]
-    if outer.name in ("add", "mul") and len(given) == 2 and len(of_name) == 1:
-        # A sum with a tensor that both have, and that the other is not made of.
+    if outer.name in ("add", "mul", "where") and len(given) == 2 and len(of_name) == 1:
+        # A sum with a tensor that both have, and that the other is not made of; or what is hidden.
         (other,) = (each for each in given if each is not of_name[0])
-        both = not other.name and other.same is not None and of_name[0].shared & inner.shared
-        return of_name[0] if both and not _holds(inner, other) else None
+        hides = outer.name == "where" and other is given[0]
+        added = outer.name != "where" and not other.name and other.same is not None
+        both = of_name[0].shared & inner.shared
+        return of_name[0] if both and (hides or added) and not _holds(inner, other) else None
     if len(given) != 1 or outer.name in PARTS or not inner.name or given[0].name != inner.name:
         return None
     ours, others = _flat(given[0]), _flat(inner)
@@ -217,7 +236,11 @@ def _of_one_operation(torch: Expression, keras: Expression, seen: set[tuple[int,
             return [Difference("order", torch, keras)]
         told = torch.settings != keras.settings
         # A factor in torch's `add` is part of it and was not measured.
-        if not told and torch.name in COMMUTATIVE and (torch.tensor is None or keras.tensor is None):
+        if (
+            not told
+            and torch.name in (*COMMUTATIVE, "sum")
+            and (torch.tensor is None or keras.tensor is None)
+        ):
             return []
         # One operand alone is broadcast to nothing.
         arranged = any(map(_is_moved if len(theirs) == 1 else _are_arranged_otherwise, theirs, ours))
@@ -242,8 +265,16 @@ def _of_one_operation(torch: Expression, keras: Expression, seen: set[tuple[int,
         found.append(Difference("argument", torch, keras))
     if torch.name not in COMMUTATIVE and _moved(theirs, ours, pairs):
         found.insert(0, Difference("order", torch, keras))
-    distinct = {(each.kind, str(each)): each for each in found}
-    return list(distinct.values()) if len(distinct) <= _MOST else [Difference("other", torch, keras)]
+    distinct = {_repeated(each): each for each in reversed(found)}
+    return list(distinct.values())[::-1] if len(distinct) <= _MOST else [Difference("other", torch, keras)]
+
+
+def _repeated(found: Difference) -> tuple[str, ...]:
+    """What is alike where the same lines of code, as in a loop, make a difference again."""
+    lines = (found.torch.line, found.keras.line)
+    if not all(lines):
+        return found.kind, str(found)
+    return found.kind, found.torch.name, found.keras.name, *lines
 
 
 def alike(one: Expression, other: Expression) -> bool:

@@ -50,7 +50,7 @@ def loss_causes(bench: Bench) -> list[Attribution]:
             modes = [
                 replace(each, explanation=replace(each.explanation, confidence="likely")) for each in modes
             ]
-        if any(each.explanation.cause != f"{CAUSE}other" for each in (*modes, *found)):
+        if modes or found:
             return [*modes, *found]
         # What a step calls on its way to the loss is its own: of outputs nothing is known there.
         unknown = _unknown(passes)
@@ -111,6 +111,9 @@ def _by_operations(bench: Bench, passes: Sequence[PassResult]) -> list[Attributi
     own = _torch_pass(bench, moved[1])
     called = {bench.output_name(name): value for name, value in passes[0].outputs.items()}
     called |= {f"the target {name}": value for name, value in bench.losses[0].targets.items()}
+    if bench.trains_by_step:
+        # The model is a part of it: what its layers give has names, too.
+        called |= taken(bench.keras, bench.inputs[0], bench.losses[0], training=True, taps=True).activations
 
     def apart(name: str, ours: PassResult, loss: BatchLoss) -> float:
         theirs = _torch_pass(bench, loss)
