@@ -152,6 +152,22 @@ for t, g in enumerate((1e-6, -3e-7, 2e-6), 1):
     due -= 1e-3 * (1 - 0.999**t) ** 0.5 / (1 - 0.9**t) * m / (v**0.5 + 1e-7)
     assert abs(weight.item() - due) < 1e-15
 """,
+        """
+#HERE
+def after(optimizer):
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Embedding(5, 3), keras.layers.Flatten(), keras.layers.Dense(1)])
+    x, y = tf.constant([[1, 1, 1, 2], [3, 2, 3, 4]]), tf.constant([[1.0], [2.0]])
+    before = model.get_weights()[0][1]
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean((model(x) - y) ** 2)
+    slope = tf.convert_to_tensor(tape.gradient(loss, model.trainable_variables)[0])[1]
+    model.compile(optimizer, "mse", run_eagerly=True)
+    model.fit(x, y, epochs=1, verbose=0)
+    # Adam's first update is the sign of the gradient, as far as it squares what it is given.
+    return float(tf.reduce_max(tf.abs((before - model.get_weights()[0][1]) / 0.01 - tf.sign(slope))))
+assert after(DenseAdam(0.01)) < 1e-2 < after(keras.optimizers.Adam(0.01))
+""",
     ),
     "own_ddp_script": (
         "",

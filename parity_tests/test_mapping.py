@@ -516,6 +516,22 @@ def test_several_tensors_may_be_one(ours, whole, rule):
         assert (pair.keras, pair.rule, pair.doubt is not None) == (("p/table", "q/table"), rule, True)
 
 
+def test_kernels_that_are_one_may_be_transposed():
+    """(in, out) of two layers as (layers, out, in): by their shapes, or where they are square by what agrees."""
+    stack = ("", "", {"all": ("all", (2, 4, 6))})
+    layers = [dense("tensorflow", name, 6, 4) for name in "pq"]
+    (pair,) = (
+        p
+        for p in propose(outline("tensorflow", *layers), outline("torch", stack)).tensors
+        if len(p.keras) > 1
+    )
+    assert pair.rule == "n a b -> n b a"
+    square = [outline("tensorflow", *(dense("tensorflow", name, 6, 6) for name in "pq"))]
+    square.append(outline("torch", ("", "", {"all": ("all", (2, 6, 6))})))
+    (pair,) = (p for p in propose(*square).tensors if len(p.keras) > 1)
+    assert {other.rule for other in Variants(*square).of_pair(pair)} >= {"n a b -> n b a"}
+
+
 @pytest.mark.parametrize(("inputs", "rules"), [(8, {"n b c -> n b c", "n b -> n 1 b"}), (9, set())])
 def test_dense_layers_may_be_a_stack(inputs, rules):
     towers = [dense("tensorflow", name, 8, 6) for name in ("left", "right")]

@@ -56,6 +56,7 @@ def write_samples(folder: Path) -> None:
     np.savez(folder / "floats.npz", x=rows, y=classes.astype(np.float32))
     painted = random.normal(size=(60, 6, 6, 2))
     np.savez(folder / "painted.npz", x=random.normal(size=(60, 6)), y=painted)
+    np.savez(folder / "ids.npz", x=random.integers(0, 4, (60, 6)), y=classes)
     left, right = random.normal(size=(60, 6)), random.normal(size=(60, 4))
     np.savez(folder / TWO, left=left, right=right, y=random.integers(0, 3, 60))
 
@@ -650,6 +651,18 @@ def test_what_no_sample_reaches_is_told(parity: Cli, torch: str) -> None:
     assert ("no effect on the outputs here: function of limit is relu6 in" in err) == (
         torch == "Unlimited"
     ), err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("optimizer", "told"), [("rmsprop", True), ("sgd,learning_rate=0.1", False)])
+def test_how_stock_keras_trains_a_table_is_told(parity: Cli, optimizer: str, told: bool) -> None:
+    """It squares the gradients of a row that occurs again one by one."""
+    code, out, err = parity(*pair_of("table", "Table", "ids.npz"), "--optimizer", optimizer, "--out", "out")
+    assert (code, "✓ parity" in out) == (0, True), out + err
+    note = (
+        "note: stock Keras trains embedding/embeddings otherwise, with RMSprop: of a row that a batch reads"
+    )
+    assert (note in out) == told, out
 
 
 @pytest.mark.slow

@@ -301,3 +301,9 @@ def adamw_of_kernels():
     optimizer = adamw()
     optimizer.exclude_from_weight_decay(var_names=["bias"])
     return optimizer
+
+
+def table():
+    """A table of which a batch reads rows again and again."""
+    rows = keras.Input((6,), dtype="int32")
+    return keras.Model(rows, layers.Dense(3, name="last")(layers.Flatten()(layers.Embedding(4, 2)(rows))))

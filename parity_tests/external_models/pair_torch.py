@@ -536,3 +536,14 @@ def clipped_sgd(parameters):
 
 def sgd_of_kernels(parameters):
     return torch.optim.SGD(_of_kernels(parameters), 0.1)
+
+
+class Table(nn.Module):
+    """A port of `table`."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.last = nn.Embedding(4, 2), nn.Linear(12, 3)
+
+    def forward(self, x):
+        return self.last(self.table(x).flatten(1))

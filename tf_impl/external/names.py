@@ -76,5 +76,8 @@ def update(
     optimizer.build(list(trained.values()))
     for given in gradients:
         present = [name for name in trained if name in given]
-        tensors = [tf.constant(given[name], trained[name].dtype) for name in present]
+        tensors = [
+            each if isinstance(each, tf.IndexedSlices) else tf.constant(each, trained[name].dtype)
+            for name, each in ((name, given[name]) for name in present)
+        ]
         optimizer.apply(tensors, [trained[name] for name in present])

@@ -44,7 +44,9 @@ class LiveTaps(Tapped):
 
     def derivatives(self, mean: tf.Tensor, wanted: Sequence[Any]) -> Sequence[Any]:
         sources = [each.value if isinstance(each, keras.Variable) else each for each in wanted]
-        return self.tape.gradient(mean, sources)
+        found = self.tape.gradient(mean, sources)
+        self.rows = {place: each for place, each in enumerate(found) if isinstance(each, tf.IndexedSlices)}
+        return found
 
 
 def _masked_as(tensor: tf.Tensor, other: tf.Tensor) -> tf.Tensor:

@@ -450,10 +450,12 @@ def _beside(parts: Sequence[Shape], whole: Shape) -> tuple[str, str, str] | None
         if sum(sizes) == whole[-1]:
             return axes, axes, f"; {names[-1]}={'+'.join(map(str, sizes))}"
     if len(whole) > 1 and len(set(parts)) == 1:
-        for axis in range(len(whole)):
-            if whole[axis] == len(parts) and (*whole[:axis], *whole[axis + 1 :]) == parts[0]:
-                rest = names[:-1]
-                return " ".join(["n", *rest]), " ".join([*rest[:axis], "n", *rest[axis:]]), ""
+        own = names[:-1]
+        # As they are, or a kernel transposed.
+        for rest, part in ((own, parts[0]), (own[::-1], parts[0][::-1]))[: 1 + (len(own) == 2)]:
+            for axis in range(len(whole)):
+                if whole[axis] == len(parts) and (*whole[:axis], *whole[axis + 1 :]) == part:
+                    return " ".join(["n", *own]), " ".join([*rest[:axis], "n", *rest[axis:]]), ""
     return None
 
 

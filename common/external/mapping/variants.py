@@ -20,6 +20,8 @@ _HEADS = (2, 3, 4, 6, 8, 12, 16, 20, 24, 32)
 _KNOWN = ("conv", "lstm", "gru", "simple_rnn")
 _SLOTS = ("kernel", "bias", "gamma", "beta", "moving_mean", "moving_variance")
 _SIZES = re.compile(r"\d+!?(\+\d+!?)+")
+# Several of one shape in one, along an axis of their own.
+_SIDE_BY_SIDE = re.compile(r"n( [a-z])+ ->( [a-z])+|[a-z]( [a-z])* -> n( [a-z])+")
 _BRACKET = re.compile(r"\(([a-z ]+)\)")
 
 
@@ -63,6 +65,11 @@ class Variants:
 
     def _fitting(self, pair: Pair) -> tuple[str, ...]:
         ours, theirs = self._of(0, pair.keras), self._of(1, pair.torch)
+        if _SIDE_BY_SIDE.fullmatch(pair.rule):
+            left, right = (side.split() for side in pair.rule.split("->"))
+            orders = itertools.permutations(right)
+            every = [pair.rule, *(f"{' '.join(left)} -> {' '.join(order)}" for order in orders)]
+            return tuple(dict.fromkeys(rule for rule in every if fits(rule, ours, theirs)))
         if (
             not len(ours) == len(theirs) == 1
             or max(len(ours[0]), len(theirs[0])) < 2

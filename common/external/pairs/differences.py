@@ -130,8 +130,9 @@ def _differences(torch: Expression, keras: Expression, seen: set[tuple[int, int]
         seen.add((torch.tensor, keras.tensor))
     quotients = _as_quotient(torch, keras), _as_quotient(keras, torch)
     if quotients[0] is not torch or quotients[1] is not keras:
-        found, divisors = _of_one_operation(*quotients, seen), [each.operands[1] for each in quotients]
-        return [replace(e, kind="divisor") if e.keras is divisors[1] else e for e in found]
+        found = _of_one_operation(*quotients, set(seen))
+        if len(found) == 1 and found[0].keras is quotients[1].operands[1]:
+            return [replace(found[0], kind="divisor")]
     if torch.name == keras.name and _is_broadcast(torch) and not _is_broadcast(keras):
         return [Difference("broadcast", torch, keras)]
     if torch.number is not None and keras.number is not None:

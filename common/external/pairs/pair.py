@@ -67,6 +67,7 @@ from parity.common.external.pairs.setup import (
 )
 from parity.common.external.pairs.sharing import kept_state, one_side_alone
 from parity.common.external.pairs.suspects import suspects_of, with_effect
+from parity.common.external.pairs.table_rows import stock_rows
 from parity.common.external.pairs.updates import Updates, constrained_apart, settled_updates
 from parity.common.external.pairs.updates import spec_of as optimizer_spec
 from parity.common.external.process.naming import SAVED, kept
@@ -259,7 +260,9 @@ class _Flow:
             seen = f"with the weights that they begin with both agree; with these in another order their outputs differ by {apart:.2g}"
             return Outcome(opened.outlines, None, self._diagnosed(When(0, seen), varies=False))
         beyond = beyond_samples(self.bench, self.suspects)
-        notes = (*doubtful_losses(self.bench), *([beyond] if beyond else []))
+        optimizer = asked.optimizers[0] if asked.optimizers else asked.optimizer
+        rows = "" if optimizer is None else stock_rows(self.bench, optimizer)
+        notes = (*doubtful_losses(self.bench), *filter(None, (beyond, rows)))
         spec = self._spec()
         placements = list(self.way.placements or self._placements(spec))
         session.check(spec, placements)

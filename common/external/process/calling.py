@@ -136,7 +136,7 @@ def check_tensors(tensors: Mapping[str, Any], state: Arrays) -> None:
         if name not in tensors:
             raise ExternalModelError(f"the model has no tensor {name!r}{closest(name, tensors)}")
         shape = tuple(tensors[name].shape)
-        if array.shape != shape:
+        if tuple(array.shape) != shape:
             raise ExternalModelError(f"{name} has the shape {shape}, received {array.shape}")
 
 

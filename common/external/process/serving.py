@@ -46,6 +46,7 @@ class Session(Service):
         self._altered: dict[int, str] = {}
         # How calls that drop are made: as they are, or by the masks of a plan and of a seed.
         self._keyed: tuple[list[KeyedDropout] | None, int] | None = None
+        self._rows: dict[str, Any] = {}
         # By the mode of a pass, training or not, what takes the place of operations' results; and the recorded tensors.
         self._replaced: dict[bool, Arrays] = {True: {}, False: {}}
         self._values: list[Array] = []
@@ -163,6 +164,13 @@ class Session(Service):
             if not keep:
                 for name, tensor in trained.items():
                     names.assign(tensor, before[name])
+
+    def by_rows(self, optimizer: dict[str, Any]) -> list[Arrays]:
+        """The tensors of whose rows alone the latest pass had gradients, after one update by these, and by whole gradients."""
+        array_of = self._part("calling").array_of
+        every = self._rows, {name: array_of(rows) for name, rows in self._rows.items()}
+        found = [self.update(optimizer, [each], None, False) for each in every if each]
+        return [{name: each[name] for name in self._rows} for each in found]
 
     def dropout(self, on: bool) -> list[str]:
         return switch_rates(self._part("change").dropping(self._model), on)
@@ -319,6 +327,7 @@ class Session(Service):
                     each.over = True
                 trained = self._part("names").trained(model) | frozen
                 gradients = tapped.gradients(total / count, trained, outputs)
+                self._rows = {name: tapped.rows[n] for n, name in enumerate(trained) if n in tapped.rows}
                 gradients |= {"loss_sum": float(total), "count": float(count)}
                 gradients["terms"] = {name: float(mean) for name, mean in means.items()}
             if calls is not None:

@@ -21,7 +21,7 @@ class Tapped(ABC):
     """Visits the calls of a pass: keeps what they give, and puts injected values in its place.
 
     activations: by tap name, what each call gave. seen: the names, in the order of the calls. live: the tensors among them that gradients are taken of.
-    repeating: whether the backward pass has begun, in which a checkpointed part is computed once more. recording: of the operations
+    rows: gradients of rows of a table, as the framework has them, by the place of the tensor. repeating: whether the backward pass has begun, in which a checkpointed part is computed once more. recording: of the operations
     of the pass, where there is one; what taps do is no part of it.
     """
 
@@ -48,6 +48,7 @@ class Tapped(ABC):
         self.seen: list[str] = []
         self.activations: Arrays = {}
         self.live: dict[str, Any] = {}
+        self.rows: dict[int, Any] = {}
 
     def visit(self, path: str, output: Any) -> Any:
         """Return the output of a layer's next call, each of its tensors replaced."""

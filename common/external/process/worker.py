@@ -224,6 +224,13 @@ class ExternalWorker:
         question = {"optimizer": _target(optimizer).to_dict(), "gradients": each, "rate": rate, "keep": keep}
         return dict(self._ask("update", **question))
 
+    def by_rows(self, optimizer: Target) -> list[Arrays]:
+        """Return tables, of whose rows alone the latest pass had gradients, after an update by these as stock Keras makes it, and by whole gradients.
+
+        Nothing where there are none; there are none in torch, which sums them up first.
+        """
+        return list(self._ask("by_rows", optimizer=optimizer.to_dict()))
+
     def unregistered_parameters(self, inputs: Array | Arrays) -> list[str]:
         """Trained tensors that a pass on inputs (batch, ...) uses and no optimizer is given: the model does not own them."""
         return list(self._ask("unregistered_parameters", inputs=_arrays(inputs)))
