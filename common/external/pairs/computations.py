@@ -168,12 +168,18 @@ class Computation:
 
     def source(self, number: int) -> int:
         """The tensor that one is a rearrangement of, itself where it is none."""
-        for _ in self.operations:
-            maker = self.maker.get(number)
-            if maker is None or not maker.rearranges or not maker.tensors:
-                break
+        *_, last = [number, *(self.maker[each].tensors[0] for each in self.rearrangements(number))]
+        return last
+
+    def rearrangements(self, number: int) -> list[int]:
+        """The tensor and those before it that are rearrangements of another, the last first."""
+        found: list[int] = []
+        maker = self.maker.get(number)
+        while maker is not None and maker.rearranges and maker.tensors and number not in found:
+            found.append(number)
             number = maker.tensors[0]
-        return number
+            maker = self.maker.get(number)
+        return found
 
     def between(self, end: int, known: Callable[[int], bool]) -> list[Operation]:
         """The operations that compute a tensor from the nearest known ones, in their order."""

@@ -81,6 +81,8 @@ class Difference:
     @property
     def due(self) -> str:
         """What Keras computes, as torch has it."""
+        if self.kind == "arrangement" and not self.keras.name:
+            return ", then ".join([str(self.keras), *self.keras.chain])
         if self.kind == "divisor":
             return f"a sum divided by {self._done}"
         taken = (

@@ -14,6 +14,8 @@ from parity.common.external.process.operations import COUNTS
 
 # Deeper than this an expression is told as '...'; where all of it is no longer than this, deeper.
 _DEPTH, _DEEPEST, _LENGTH = 5, 12, 360
+# Of more operands only some are told.
+_OPERANDS = 5
 # How tensors are called that are no weight, no input and nothing of the other model: by their numbers, or their shape.
 UNNAMED = ("the numbers", "a tensor of")
 _BETWEEN = {"add": "+", "sub": "-", "mul": "*", "div": "/", "matmul": "@"}
@@ -59,6 +61,9 @@ class Expression:
         if not depth:
             return "..."
         operands = [each.told(depth - 1) for each in self.operands]
+        if len(operands) > _OPERANDS:
+            # Of a stack of all steps the first ones say what the others are.
+            operands = [*operands[:2], "...", operands[-1]]
         sign = _BETWEEN.get(self.name)
         if sign is not None and len(operands) == 2:
             of_sums = [
@@ -69,10 +74,9 @@ class Expression:
         if self.name in PARTS and operands:
             whole = f"({operands[0]})" if self.operands[0].name in _BETWEEN else operands[0]
             return f"{whole}{_index(dict(self.settings))}"
-        operands = [
-            text[1:-1] if not each.name and text.startswith("(") else text
-            for each, text in zip(self.operands, operands, strict=True)
-        ]
+        # A name of a sum needs no brackets here.
+        sums = {each.text for each in self.operands if not each.name and each.text.startswith("(")}
+        operands = [text[1:-1] if text in sums else text for text in operands]
         settings = [f"{name}={_brief(value)}" for name, value in self.settings]
         return f"{self.name}({', '.join([*operands, *settings])})"
 
@@ -196,9 +200,38 @@ def _simplified(made: Expression) -> Expression:
         inner = made.operands[0]
         if inner.name == made.name != "sum" and inner.operands:
             made = replace(made, operands=inner.operands)
-        return replace(made, settings=())
+        made = replace(made, settings=())
     simpler = _SIMPLER.get(made.name)
-    return made if simpler is None else simpler(made)
+    return made if simpler is None else simpler(_without_signs(made))
+
+
+def _without_signs(made: Expression) -> Expression:
+    """What is linear in an operand that has the other sign, with that of the result."""
+    for place, operand in enumerate(made.operands[: 1 if made.name == "div" else None]):
+        if operand.name == "neg" and made.name in ("div", "mul", "mean", "sum"):
+            rest = (*made.operands[:place], operand.operands[0], *made.operands[place + 1 :])
+            return replace(
+                made, name="neg", operands=(replace(made, operands=rest, tensor=None),), settings=()
+            )
+    return made
+
+
+def _variance(made: Expression) -> Expression:
+    """The mean of squared differences from the mean."""
+    square = made.operands[0] if made.operands else made
+    if made.name == "mean" and square.name == "pow" and square.operands[1].number == 2:
+        apart = square.operands[0]
+        if apart.name == "sub" and apart.operands[1].name == "mean":
+            of, (mean,) = apart.operands[0], apart.operands[1].operands[:1]
+            if of.tensor is not None and of.tensor == mean.tensor:
+                return replace(made, name="var", operands=(of,), settings=(*made.settings, ("correction", 0)))
+    return made
+
+
+def _deviation(made: Expression) -> Expression:
+    """The root of a variance."""
+    of = made.operands[0]
+    return replace(made, name="std", operands=of.operands, settings=of.settings) if of.name == "var" else made
 
 
 def _product(made: Expression) -> Expression:
@@ -272,6 +305,11 @@ _SIMPLER: dict[str, Callable[[Expression], Expression]] = {
     "where": _masked,
     "add": _sum_with_mask,
     "and": _all_of,
+    "mean": _variance,
+    "sqrt": _deviation,
+    "sum": _without_signs,
+    "mul": _without_signs,
+    "div": _without_signs,
 }
 _REDUCING = ("sum", "mean", "max", "min", "prod")
 # What both frameworks have, by the names that TensorFlow and torch give their operations.

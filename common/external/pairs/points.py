@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -133,9 +134,22 @@ def paired_layers(keras: Outline, torch: Outline, mapping: Mapping) -> list[Laye
 
 
 def _named(keras: Outline, torch: Outline, mapping: Mapping) -> dict[str, str]:
-    """The pairs of layers that a mapping names."""
-    ours, theirs = ({info.path for info in outline.layers} for outline in (keras, torch))
-    return {pair.keras: pair.torch for pair in mapping.layers if pair.keras in ours and pair.torch in theirs}
+    """The pairs of layers that a mapping names, but for those that hold some of each other's tensors and give tensors of other sizes: a part of a cell, a table for several."""
+    ours, theirs = ({info.path: info for info in outline.layers} for outline in (keras, torch))
+    owners = {info.layer for outline in (keras, torch) for info in outline.tensors}
+    whole = _owners(keras, torch, mapping)
+
+    def is_part(pair: LayerPair) -> bool:
+        sizes = (
+            math.prod(n or 1 for n in i.outputs[0]) if i.outputs else 0
+            for i in (ours[pair.keras], theirs[pair.torch])
+        )
+        return (
+            {pair.keras, pair.torch} <= owners and whole.get(pair.keras) != pair.torch and len({*sizes}) > 1
+        )
+
+    pairs = [pair for pair in mapping.layers if pair.keras in ours and pair.torch in theirs]
+    return {pair.keras: pair.torch for pair in pairs if not is_part(pair)}
 
 
 def _owners(keras: Outline, torch: Outline, mapping: Mapping) -> dict[str, str]:

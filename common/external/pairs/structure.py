@@ -143,7 +143,8 @@ def structural_causes(
     view = View(tensor.bench, place)
     point = tensor.segment.point
     layers = ("the outputs" if point is None else point.keras_layer,)
-    for _, group in itertools.groupby(view.trials(), key=lambda each: (each.torch_result, each.keras_result)):
+    tried = itertools.chain(view.rearranged(), view.trials())
+    for _, group in itertools.groupby(tried, key=lambda each: (each.torch_result, each.keras_result)):
         # Where what follows agrees, so does the order of elements; of two defects, one by the other's place, that does not.
         found: tuple[Substitution, Replacement, float] | None = None
         for substitution in group:
@@ -334,6 +335,29 @@ class View:
     def record_again(self, side: int = 0) -> None:
         """Have a process hold the tensors of this pass: it keeps those of the last that it recorded."""
         _recorded(self._bench, side, self._place)
+
+    def rearranged(self) -> Iterator[Substitution]:
+        """Yield what may make the place agree where a tensor that both have, of one shape, has its elements in another order in torch."""
+        leaves = [
+            {
+                number: known(computation.source(given))
+                for operation in operations
+                for given in operation.tensors
+                for number in computation.rearrangements(given)
+            }
+            for computation, operations, known in (
+                (self.keras, self.keras_operations, self._shared.of_keras),
+                (self.torch, self.torch_operations, self._shared.of_torch),
+            )
+        ]
+        for (ours, same), (theirs, other) in itertools.product(leaves[0].items(), leaves[1].items()):
+            shape = self.torch.shapes[theirs]
+            if same is None or same != other or self.keras.shapes[ours] != shape:
+                continue
+            (due,), (own,) = self.keras.values(ours), self.torch.values(theirs)
+            if tensor_deviation(own, due) > limits.SAME_ELEMENTS:
+                makers = self.torch.maker[theirs], self.keras.maker[ours]
+                yield Substitution(makers[0], theirs, shape, makers[1], ours, np.arange(due.size))
 
     def trials(
         self, operations: tuple[Sequence[Operation], Sequence[Operation]] | None = None
