@@ -833,6 +833,7 @@ def test_what_is_not_found_in_time_is_listed_with_its_lines(
 ) -> None:
     monkeypatch.setattr(limits, "LONGEST_SEARCH", 0.0)
     monkeypatch.setattr(limits, "LEAST_TRIED", 0)
+    monkeypatch.setattr(limits, "LAST_TRIED", 0)
     (finding,) = ports.diagnosed("sequence", "Sequence", "spread").findings
     assert finding.explanation is None
     assert finding.code and all(re.match(r"structure_torch.py:\d+$", each) for each in finding.code)

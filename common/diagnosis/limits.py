@@ -104,6 +104,7 @@ MOST_REPAIRS = 40  # faults of a live model that are put right one after the oth
 WIDENED = 4  # times that a place which deviates is tried without, together with what then deviates behind it
 LONGEST_SEARCH = 45.0  # seconds that operations of one place are replaced, however large the model
 LEAST_TRIED = 120  # replacements that are tried all the same: a busy machine is to find what an idle one does
+LAST_TRIED = 24  # replacements at the end of a place for which the time is over
 LONGEST_IN_ALL = 180.0  # seconds of such trials at all places of a pair together, however few they were
 PASSES_REPEATED = 64  # of a live model, so that what it counts for itself is as in a training
 SWAPS_TRIED = 12  # other weights of the same shape that are tried in place of one

@@ -124,10 +124,10 @@ def prepared(model: keras.Layer, training: bool, seed: int, keep: bool) -> Itera
     Args:
         training: the mode.
         seed: of the random numbers.
-        keep: whether buffers keep what the pass made of them; else they are restored.
+        keep: whether buffers and frozen weights keep what the pass made of them; else they are restored.
 
     Yields:
-        The buffers that the pass changed by name, with their new values; filled at its end.
+        The buffers and frozen weights that the pass changed by name, with their new values; filled at its end.
     """
     del training
     kept = [(variable, array_of(variable)) for variable in model.non_trainable_variables]

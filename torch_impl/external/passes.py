@@ -117,30 +117,36 @@ def prepared(model: nn.Module, training: bool, seed: int, keep: bool) -> Iterato
     Args:
         training: the mode.
         seed: of the random numbers.
-        keep: whether buffers keep what the pass made of them; else they are restored.
+        keep: whether buffers and frozen weights keep what the pass made of them; else they are restored.
 
     Yields:
-        The buffers that the pass changed by name, with their new values; filled at its end.
+        The buffers and frozen weights that the pass changed by name, with their new values; filled at its end.
     """
     before = {
-        name: buffer.detach().clone()
-        for name, buffer in model.named_buffers()
-        if not nn.parameter.is_lazy(buffer)
+        name: tensor.detach().clone()
+        for name, tensor in _not_trained(model)
+        if not nn.parameter.is_lazy(tensor)
     }
     changes: Arrays = {}
     load.seed_all(seed)
     try:
         with _mode(model, training):
             yield changes
-            for name, buffer in model.named_buffers():
-                if name in before and not same(array_of(buffer), array_of(before[name])):
-                    changes[name] = array_of(buffer)
+            for name, tensor in _not_trained(model):
+                if name in before and not same(array_of(tensor), array_of(before[name])):
+                    changes[name] = array_of(tensor)
     finally:
         if not keep:
             with torch.no_grad():
-                for name, buffer in model.named_buffers():
-                    if name in before and buffer.shape == before[name].shape:
-                        buffer.copy_(before[name])
+                for name, tensor in _not_trained(model):
+                    if name in before and tensor.shape == before[name].shape:
+                        tensor.copy_(before[name])
+
+
+def _not_trained(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """Buffers and frozen weights, such as those of a teacher that follows, by native name."""
+    yield from model.named_buffers()
+    yield from ((name, weight) for name, weight in model.named_parameters() if not weight.requires_grad)
 
 
 def finish(model: nn.Module, inputs: Array | Arrays) -> None:

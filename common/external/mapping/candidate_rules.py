@@ -89,7 +89,8 @@ def _by_kind(keras: ParameterGroup, torch: ParameterGroup, slot: str, flattened:
     if len(ours) == len(theirs) == 2:
         if flattened is not None and math.prod(flattened) == ours[0]:
             found.append(f"flatten({','.join(map(str, flattened))})")
-        found += ["transpose", "same"]
+        # Code of one's own mostly has a matrix as the other side has it.
+        found += ["transpose", "same"] if keras.layer.kind or torch.layer.kind else ["same", "transpose"]
     if len(ours) == 3 and len(theirs) == 2:
         leaves = keras.parts[slot].info.role.startswith(("output", "attention_output"))
         rules = [f"heads({ours[1]})", f"heads_out({ours[0]})"]

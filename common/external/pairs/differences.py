@@ -142,7 +142,8 @@ def _differences(torch: Expression, keras: Expression, seen: set[tuple[int, int]
     if not torch.name and not keras.name:
         # Constants that are called alike for want of a name.
         unnamed = "number" if torch.text.startswith(UNNAMED) else "arrangement"
-        return [Difference(unnamed if torch.text == keras.text else "operand", torch, keras)]
+        one = torch.text == keras.text or alike(torch, keras)
+        return [Difference(unnamed if one else "operand", torch, keras)]
     if _holds(keras, torch):
         return [Difference("left_out", torch, keras)]
     if _holds(torch, keras):

@@ -210,9 +210,8 @@ def _without_signs(made: Expression) -> Expression:
     for place, operand in enumerate(made.operands[: 1 if made.name == "div" else None]):
         if operand.name == "neg" and made.name in ("div", "mul", "mean", "sum"):
             rest = (*made.operands[:place], operand.operands[0], *made.operands[place + 1 :])
-            return replace(
-                made, name="neg", operands=(replace(made, operands=rest, tensor=None),), settings=()
-            )
+            of = _simplified(replace(made, operands=rest, tensor=None))
+            return replace(made, name="neg", operands=(of,), settings=())
     return made
 
 

@@ -157,12 +157,14 @@ class ForwardSearch:
             self.search.bench,
             segment,
             [s for s in self.search.suspects if s not in self.search.used and _may_show(s, training)],
-            self._by_itself(segment, trace, training),
+            self._by_itself(segment, trace, number, training),
             trace.tensors[number].deviation,
         )
 
-    def _by_itself(self, segment: Segment, trace: PairTrace, training: bool) -> Callable[[], float]:
-        """What measures the deviation of a segment's point, or of the outputs, with the models as they are then."""
+    def _by_itself(
+        self, segment: Segment, trace: PairTrace, number: int, training: bool
+    ) -> Callable[[], float]:
+        """What measures the deviation of a segment's point, or of one of the outputs behind all points, with the models as they are then."""
         bench, point = self.search.bench, segment.point
         due = {
             p.keras: trace.reference.activations[p.keras]
@@ -176,13 +178,13 @@ class ForwardSearch:
                 lambda: bench.keras.forward(bench.inputs[0], training=training, taps=False, inject=due),
             )
 
-            def of_outputs() -> float:
+            def of_output() -> float:
                 passed = bench.torch.forward(
                     bench.inputs[1], training=training, taps=False, inject=trace.injections
                 )
-                return max(tensor.deviation for tensor in bench.outputs(outputs(), passed))
+                return bench.outputs(outputs(), passed)[number - len(bench.points)].deviation
 
-            return of_outputs
+            return of_output
         own = _while_unaltered(bench.keras, lambda: bench.keras_own(point, due, training))
 
         def of_point() -> float:

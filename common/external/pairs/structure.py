@@ -364,30 +364,40 @@ class View:
     ) -> Iterator[Substitution]:
         """Yield what may make the place agree: of torch's operations the first first, each with the likeliest of Keras's; in bounded time.
 
+        Where that is over, the last ones: what they compute holds all that is computed otherwise, as in a long loop.
+
         Args:
             operations: of Keras's and of torch's, those that lie between where None.
         """
-        began, tried = time.monotonic(), 0
+        began = time.monotonic()
         before = self._bench.searched
         ours, theirs = operations or (self.keras_operations, self.torch_operations)
         due = [(each, result) for each in ours if not each.rearranges for result in each.results]
-        for operation in theirs:
-            for result in () if operation.rearranges else operation.results:
-                size, own = self.torch.fingerprints[result][0], self._readers[1].read(result, is_root=True)
-                fitting = [each for each in due if self.keras.fingerprints[each[1]][0] == size]
-                fitting.sort(key=lambda each: -_likeness(own, self._readers[0].read(each[1])))
-                for keras, keras_result in fitting[:_TRIED]:
-                    for order in self._orders(operation, result, keras, keras_result):
-                        took = time.monotonic() - began
-                        self._bench.searched = before + took
-                        if self._bench.searched > limits.LONGEST_IN_ALL or (
-                            took > limits.LONGEST_SEARCH and tried >= limits.LEAST_TRIED
-                        ):
-                            return
-                        tried += 1
-                        yield Substitution(
-                            operation, result, self.torch.shapes[result], keras, keras_result, order
-                        )
+        first = itertools.chain.from_iterable(self._fitting(each, due) for each in theirs)
+        for tried, substitution in enumerate(first):
+            took = time.monotonic() - began
+            self._bench.searched = before + took
+            if self._bench.searched > limits.LONGEST_IN_ALL:
+                return
+            if took > limits.LONGEST_SEARCH and tried >= limits.LEAST_TRIED:
+                break
+            yield substitution
+        else:
+            return
+        last = itertools.chain.from_iterable(self._fitting(each, due[::-1]) for each in reversed(theirs))
+        yield from itertools.islice(last, limits.LAST_TRIED)
+
+    def _fitting(self, operation: Operation, due: Sequence[tuple[Operation, int]]) -> Iterator[Substitution]:
+        """Yield what results of Keras's may stand for one of torch's, the likeliest first; of like ones as they are given."""
+        for result in () if operation.rearranges else operation.results:
+            size, own = self.torch.fingerprints[result][0], self._readers[1].read(result, is_root=True)
+            fitting = [each for each in due if self.keras.fingerprints[each[1]][0] == size]
+            fitting.sort(key=lambda each: -_likeness(own, self._readers[0].read(each[1])))
+            for keras, keras_result in fitting[:_TRIED]:
+                for order in self._orders(operation, result, keras, keras_result):
+                    yield Substitution(
+                        operation, result, self.torch.shapes[result], keras, keras_result, order
+                    )
 
     def _orders(
         self, torch: Operation, torch_result: int, keras: Operation, keras_result: int
