@@ -107,8 +107,12 @@ def _by_modes(bench: Bench, passes: Sequence[PassResult]) -> list[Attribution]:
 def _by_operations(bench: Bench, passes: Sequence[PassResult]) -> list[Attribution]:
     """What torch's loss computes otherwise; it must do so with other targets, too: of one batch a condition may be true throughout."""
     moved = (_moved(bench.losses[0]), _moved(bench.losses[1]))
-    due = taken(bench.keras, bench.inputs[0], moved[0], training=True, taps=False)
-    own = _torch_pass(bench, moved[1])
+    elsewhere: list[tuple[tuple[PassResult, PassResult], tuple[BatchLoss, BatchLoss]]] = []
+    try:
+        due = taken(bench.keras, bench.inputs[0], moved[0], training=True, taps=False)
+        elsewhere.append(((due, _torch_pass(bench, moved[1])), moved))
+    except ExternalModelError:
+        pass  # such targets go with other inputs: lengths, padding
     called = {bench.output_name(name): value for name, value in passes[0].outputs.items()}
     called |= {f"the target {name}": value for name, value in bench.losses[0].targets.items()}
     if bench.trains_by_step:
@@ -122,12 +126,12 @@ def _by_operations(bench: Bench, passes: Sequence[PassResult]) -> list[Attributi
     for name, mean in passes[0].terms.items():
         if _close([mean], [passes[1].terms[name]]):
             continue
-        places = []
-        for (ours, theirs), losses in (((passes[0], passes[1]), bench.losses), ((due, own), moved)):
+        places, measures = [], []
+        for (ours, theirs), losses in (((passes[0], passes[1]), bench.losses), *elsewhere):
             means = np.array(theirs.terms[name]), np.array(ours.terms[name])
             places.append(Place(*means, training=True, activations=called, losses=losses))
-        measures = partial(apart, name, passes[0], bench.losses[1]), partial(apart, name, due, moved[1])
-        found = causes_of_loss(bench, places[0], places[1], *measures)
+            measures.append(partial(apart, name, ours, losses[1]))
+        found = causes_of_loss(bench, list(zip(places, measures, strict=True)))
         if found:
             return found
     return []
@@ -136,7 +140,6 @@ def _by_operations(bench: Bench, passes: Sequence[PassResult]) -> list[Attributi
 def _by_gradient_paths(bench: Bench, passes: Sequence[PassResult]) -> list[Attribution]:
     """What stops gradients in torch's loss, or lets them through."""
     moved = (_moved(bench.losses[0]), _moved(bench.losses[1]))
-    due = taken(bench.keras, bench.inputs[0], moved[0], training=True, taps=False)
 
     def measured(ours: PassResult, loss: BatchLoss) -> DeviatingTensor:
         def apart() -> float:
@@ -144,7 +147,12 @@ def _by_gradient_paths(bench: Bench, passes: Sequence[PassResult]) -> list[Attri
 
         return DeviatingTensor(bench, NOWHERE, [], apart, apart())
 
-    tensor, control = measured(passes[0], bench.losses[1]), measured(due, moved[1])
+    tensor = measured(passes[0], bench.losses[1])
+    try:
+        due = taken(bench.keras, bench.inputs[0], moved[0], training=True, taps=False)
+        control = measured(due, moved[1])
+    except ExternalModelError:
+        control = None  # such targets go with other inputs
     return gradient_causes(tensor, bench.losses[1], control)
 
 

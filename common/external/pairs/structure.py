@@ -203,39 +203,40 @@ def _given_again(place: Place, point: Point | None) -> list[Attribution]:
     return []
 
 
-def causes_of_loss(
-    bench: Bench, place: Place, moved: Place, deviation: Callable[[], float], elsewhere: Callable[[], float]
-) -> list[Attribution]:
+def causes_of_loss(bench: Bench, places: Sequence[tuple[Place, Callable[[], float]]]) -> list[Attribution]:
     """Return what makes two losses of the users' own one number; none where nothing does.
 
     Args:
-        place: the losses. moved: the same with other targets, which must agree by the same operation of Keras's.
-        deviation, elsewhere: how far the two numbers are apart now, with the targets of `place` and of `moved`.
+        places: the losses, and how far the two numbers are apart now; then the same with other targets, which must agree by the
+            same operation of Keras's. Without such what is found is only likely.
     """
+    (place, deviation), *others = places
     view, was = View(bench, place), deviation()
 
     def with_change(change: Replacement, measure: Callable[[], float]) -> float:
         with made(bench, [change]):
             return measure()
 
-    for substitution in view.trials():
-        replacement = view.replacement(substitution)
-        apart = math.inf if replacement is None else with_change(replacement, deviation)
-        if apart > limits.LIVE_FLOAT64:
-            continue
+    def holds(substitution: Substitution, moved: Place, measure: Callable[[], float]) -> bool:
         value = _found_again(_recorded(bench, 0, moved), substitution)
         view.record_again()
         other = None if value is None else substitution.replacement(value, training=True)
-        if other is not None and with_change(other, elsewhere) <= limits.LIVE_FLOAT64:
-            evidence = (
-                f"by experiment: the losses differ by {was:.2g}, and with what Keras computes in its place by {apart:.2g}; with"
-                " other targets, too"
-            )
+        return other is not None and with_change(other, measure) <= limits.LIVE_FLOAT64
 
-            def agrees(change: Replacement) -> bool:
-                return with_change(change, deviation) <= limits.LIVE_FLOAT64
+    for substitution in view.trials():
+        replacement = view.replacement(substitution)
+        apart = math.inf if replacement is None else with_change(replacement, deviation)
+        if apart > limits.LIVE_FLOAT64 or not all(holds(substitution, *other) for other in others):
+            continue
+        evidence = (
+            f"by experiment: the losses differ by {was:.2g}, and with what Keras computes in its place by {apart:.2g}"
+            + ("; with other targets, too" if others else "")
+        )
 
-            return view.attributed(substitution, None, evidence, ("loss",), True, agrees)
+        def agrees(change: Replacement) -> bool:
+            return with_change(change, deviation) <= limits.LIVE_FLOAT64
+
+        return view.attributed(substitution, None, evidence, ("loss",), bool(others), agrees)
     return []
 
 
