@@ -15,9 +15,9 @@ from parity.common.external.pairs.explain import DeviatingTensor, by_setting, wa
 from parity.common.external.pairs.frozen import frozen_cause
 from parity.common.external.pairs.gradient_paths import gradient_causes
 from parity.common.external.pairs.loss_causes import loss_causes
+from parity.common.external.pairs.places import CAUSE
 from parity.common.external.pairs.points import NOWHERE
 from parity.common.external.pairs.search import Search, finding_of
-from parity.common.external.pairs.structure import CAUSE
 
 # Of so many layers gradients are explained one by one.
 _LAYERS = 4

@@ -12,9 +12,10 @@ from parity.common.diagnosis import limits
 from parity.common.diagnosis.result import Explanation, Finding, TensorComparison
 from parity.common.external.pairs.bench import Bench, PairTrace, compared, place_of
 from parity.common.external.pairs.explain import MODE, DeviatingTensor
+from parity.common.external.pairs.places import Place
 from parity.common.external.pairs.points import NOWHERE, Segment
 from parity.common.external.pairs.search import Search, finding_of
-from parity.common.external.pairs.structure import Place, structural_causes
+from parity.common.external.pairs.structure import structural_causes
 from parity.common.external.pairs.unused import NOT_CALLED
 from parity.common.external.process.pass_result import Array, PassResult
 from parity.common.parity.deviation import tensor_deviation

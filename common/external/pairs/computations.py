@@ -197,7 +197,7 @@ class Computation:
         return [found[number] for number in sorted(found)]
 
     def made_in(self, array: Array, tap: str) -> list[int]:
-        """The tensors with the elements of an array, those first that a call of a layer makes: another call may make the same."""
+        """The tensors with the elements of an array of any shape, those first that a call of a layer makes: another call may make the same."""
         call = tap if "#" in tap else f"{tap}#0"
         numbers = self.numbers_of(array)
         return sorted(

@@ -19,9 +19,9 @@ from parity.common.external.pairs.explain import (
     mode_cause,
     ways_of,
 )
+from parity.common.external.pairs.places import CAUSE, Place, Replacement
 from parity.common.external.pairs.points import Segment
 from parity.common.external.pairs.search import Search, finding_of
-from parity.common.external.pairs.structure import CAUSE, Place, Replacement
 from parity.common.external.process.worker import ExternalWorker
 
 T = TypeVar("T")

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from parity.common.diagnosis.result import Explanation, Finding
 from parity.common.external.pairs.differences import KINDS
-from parity.common.external.pairs.structure import CAUSE
+from parity.common.external.pairs.places import CAUSE
 
 _NAMED = 3
 # An operation that is left out at one place, and done at another.

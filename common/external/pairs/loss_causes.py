@@ -14,8 +14,9 @@ from parity.common.diagnosis.result import Explanation
 from parity.common.external.pairs.bench import Bench, sent_back, taken
 from parity.common.external.pairs.explain import Attribution, Change, DeviatingTensor, mode_cause
 from parity.common.external.pairs.gradient_paths import gradient_causes
+from parity.common.external.pairs.places import CAUSE, Place
 from parity.common.external.pairs.points import NOWHERE, Point, paired_layers
-from parity.common.external.pairs.structure import CAUSE, Place, causes_of_loss
+from parity.common.external.pairs.structure import causes_of_loss
 from parity.common.external.process.layouts import aligned
 from parity.common.external.process.objective import BatchLoss
 from parity.common.external.process.pass_result import Array, PassResult

@@ -13,8 +13,8 @@ from parity.common.external.lint.lint import Difference
 from parity.common.external.pairs.bench import Bench, place_of
 from parity.common.external.pairs.compared_points import ComparedPoints
 from parity.common.external.pairs.explain import Attribution, Change, DeviatingTensor
+from parity.common.external.pairs.places import Place
 from parity.common.external.pairs.points import Segment
-from parity.common.external.pairs.structure import Place
 
 Cause = TypeVar("Cause", Explanation, Difference)
 STEP = 0

@@ -1,0 +1,127 @@
+"""Of expressions that both frameworks' code has in other forms one: means, variances, signs, masks, scaled products, logarithms of sums."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+from parity.common.external.pairs.expressions import Expression, is_far_below
+
+_REDUCING = ("sum", "mean", "max", "min", "prod")
+
+
+def simplified(made: Expression) -> Expression:
+    """What both frameworks' code has in other forms in one: means, reductions to one number, masks, scaled products, logarithms of sums."""
+    if made.name == "div" and made.operands[0].name == "sum" and made.operands[0].operands:
+        of = made.operands[0].operands[0]
+        if made.operands[1].number == math.prod(of.shape) / math.prod(made.shape):
+            return simplified(replace(made.operands[0], name="mean", shape=made.shape))
+    if made.name in _REDUCING and math.prod(made.shape) == 1 and made.operands:
+        inner = made.operands[0]
+        if inner.name == made.name != "sum" and inner.operands:
+            made = replace(made, operands=inner.operands)
+        made = replace(made, settings=())
+    simpler = _SIMPLER.get(made.name)
+    return made if simpler is None else simpler(_without_signs(made))
+
+
+def _without_signs(made: Expression) -> Expression:
+    """What is linear in an operand that has the other sign, with that of the result."""
+    for place, operand in enumerate(made.operands[: 1 if made.name == "div" else None]):
+        if operand.name == "neg" and made.name in ("div", "mul", "mean", "sum"):
+            rest = (*made.operands[:place], operand.operands[0], *made.operands[place + 1 :])
+            of = simplified(replace(made, operands=rest, tensor=None))
+            return replace(made, name="neg", operands=(of,), settings=())
+    return made
+
+
+def _variance(made: Expression) -> Expression:
+    """The mean of squared differences from the mean."""
+    square = made.operands[0] if made.operands else made
+    if made.name == "mean" and square.name == "pow" and square.operands[1].number == 2:
+        apart = square.operands[0]
+        if apart.name == "sub" and apart.operands[1].name == "mean":
+            of, (mean,) = apart.operands[0], apart.operands[1].operands[:1]
+            if of.tensor is not None and of.tensor == mean.tensor:
+                return replace(made, name="var", operands=(of,), settings=(*made.settings, ("correction", 0)))
+    return made
+
+
+def _deviation(made: Expression) -> Expression:
+    """The root of a variance."""
+    of = made.operands[0]
+    return replace(made, name="std", operands=of.operands, settings=of.settings) if of.name == "var" else made
+
+
+def _product(made: Expression) -> Expression:
+    """A matrix product of which an operand is scaled, as the product that is scaled."""
+    for place, operand in enumerate(made.operands):
+        if operand.name == "mul" and len(operand.operands) == 2:
+            number = next((each for each in operand.operands if each.number is not None), None)
+            if number is not None:
+                (scaled,) = (each for each in operand.operands if each is not number)
+                chain = (*scaled.chain, *operand.chain)
+                of = replace(scaled, chain=chain, shape=operand.shape)
+                operands = (*made.operands[:place], of, *made.operands[place + 1 :])
+                return replace(
+                    made, name="mul", operands=(replace(made, operands=operands, tensor=None), number)
+                )
+    return made
+
+
+def _masked(made: Expression) -> Expression:
+    """A choice between a tensor and a number far below it: the number where something is hidden."""
+    if len(made.operands) != 3:
+        return made
+    where, one, other = made.operands
+    hides = is_far_below(other) and not is_far_below(one)
+    return replace(made, operands=(_opposite(where), other, one)) if hides else made
+
+
+def _opposite(of: Expression) -> Expression:
+    return of.operands[0] if of.name == "not" else Expression("not", (of,), shape=of.shape, line=of.line)
+
+
+def _sum_with_mask(made: Expression) -> Expression:
+    """A sum with what is far below zero where something is hidden, and else zero; and a logarithm of a sum of exponentials, as TensorFlow has it."""
+    for one, other in (made.operands, made.operands[::-1]) if len(made.operands) == 2 else ():
+        if one.name == "where" and is_far_below(one.operands[1]) and _filled(one.operands[2]) == 0:
+            return replace(made, name="where", operands=(*one.operands[:2], other))
+        inner, names = one, list[str]()
+        while len(names) < 4 and inner.operands:
+            names.append(inner.name)
+            inner, last = inner.operands[0], inner
+            if names[-1] == "sum":
+                settings = last.settings
+        if names == ["log", "sum", "exp", "sub"] and "is_finite" in {each.name for each in other.parts()}:
+            return replace(made, name="logsumexp", operands=(inner,), settings=settings)
+    return made
+
+
+def _all_of(made: Expression) -> Expression:
+    """What is true together with what always is."""
+    rest = [each for each in made.operands if _filled(each) != 1]
+    return rest[0] if len(rest) == 1 else made
+
+
+def _filled(made: Expression) -> float | None:
+    """The one number of a tensor that is filled with it."""
+    if made.name in _FILLED:
+        return _FILLED[made.name]
+    numbers = [each.number for each in made.operands if each.number is not None]
+    return numbers[-1] if made.name in ("fill", "full_like") and numbers else made.number
+
+
+_FILLED = {"zeros_like": 0.0, "ones_like": 1.0}
+_SIMPLER: dict[str, Callable[[Expression], Expression]] = {
+    "matmul": _product,
+    "where": _masked,
+    "add": _sum_with_mask,
+    "and": _all_of,
+    "mean": _variance,
+    "sqrt": _deviation,
+    "sum": _without_signs,
+    "mul": _without_signs,
+    "div": _without_signs,
+}

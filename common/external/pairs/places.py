@@ -1,0 +1,123 @@
+"""Where two passes deviate, recorded operation by operation, and what may be put there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parity.common.external.pairs.bench import Bench, PairTrace
+from parity.common.external.pairs.computations import (
+    WHOLE,
+    Computation,
+    Operation,
+)
+from parity.common.external.process.objective import BatchLoss
+from parity.common.external.process.pass_result import Array, Arrays
+
+# How causes begin that are found operation by operation.
+CAUSE = "operation:"
+
+
+@dataclass(frozen=True, eq=False)
+class Replacement:
+    """What an operation of torch's gives instead of its own result, by the mode of a pass; None: its own."""
+
+    key: str
+    training: Array | None = None
+    inference: Array | None = None
+
+    def make(self, bench: Bench) -> Replacement:
+        """Have it so, and return what takes it back."""
+        bench.torch.replace(self.key, self.training, self.inference)
+        return Replacement(self.key)
+
+
+@dataclass(frozen=True, eq=False)
+class Place:
+    """Where two passes deviate.
+
+    own, due: what torch computes there, and what Keras does. taps: where Keras's layers and torch's give it. training: the mode. injections: what torch's layers give instead of
+    their own, by tap, so that all before the place agrees. activations: Keras's, by tap: by these tensors are called. losses: of
+    both sides, where the place is in them.
+    """
+
+    own: Array
+    due: Array
+    training: bool
+    injections: Arrays = field(default_factory=dict)
+    activations: Arrays = field(default_factory=dict)
+    losses: tuple[BatchLoss, BatchLoss] | None = None
+    taps: tuple[str, str] = ("", "")
+
+    @classmethod
+    def of_point(cls, bench: Bench, trace: PairTrace, number: int, training: bool) -> Place | None:
+        """The n-th of a trace's points, or of its outputs behind them; None where torch has none."""
+        points = bench.points
+        before = {point.torch for point in points[:number]}
+        injections = {tap: value for tap, value in trace.injections.items() if tap in before}
+        taps = ("", "")
+        if number < len(points):
+            point = points[number]
+            taps = point.keras, point.torch
+            own, due = trace.injected.activations.get(point.torch), trace.expected[point.name]
+        else:
+            outputs = [list(passed.outputs.values()) for passed in (trace.injected, trace.reference)]
+            own, due = (each[number - len(points)] for each in outputs)
+        return (
+            None
+            if own is None
+            else cls(own, due, training, injections, trace.reference.activations, taps=taps)
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Substitution:
+    """A result of an operation of torch's, of a shape, and one of Keras's that is due there.
+
+    order: of Keras's elements, all in one row, as torch has them.
+    """
+
+    torch: Operation
+    torch_result: int
+    shape: tuple[int, ...]
+    keras: Operation
+    keras_result: int
+    order: NDArray[np.intp]
+
+    def replacement(self, value: Array, training: bool) -> Replacement | None:
+        """Put what Keras computes, of any shape, in the place of torch's result; None where it has another size."""
+        if value.size != self.order.size:
+            return None
+        array = value.ravel()[self.order].reshape(self.shape)
+        key = self.torch.keys[self.torch.results.index(self.torch_result)]
+        return Replacement(key, training=array) if training else Replacement(key, inference=array)
+
+    @property
+    def keras_key(self) -> tuple[str, int]:
+        """By which Keras's operation is found again in another pass: its key, and which of its results."""
+        place = self.keras.results.index(self.keras_result)
+        return self.keras.keys[place], place
+
+
+def recorded(bench: Bench, side: int, place: Place) -> Computation:
+    """What Keras (0) or torch (1) computes in a pass with a place; its process keeps these tensors until it records another."""
+    worker, outline = (bench.keras, bench.torch)[side], bench.outlines[side]
+    whole = {
+        info.path: (info.kind, info.settings.get("epsilon")) for info in outline.layers if info.kind in WHOLE
+    }
+    loss = None if place.losses is None else place.losses[side]
+    inject = place.injections if side else None
+    return Computation(
+        worker, worker.operations(bench.inputs[side], loss, training=place.training, inject=inject), whole
+    )
+
+
+def found_again(computation: Computation, substitution: Substitution) -> Array | None:
+    """What the same operation of Keras's gives in another pass, of any shape; None where it is not called there."""
+    key, place = substitution.keras_key
+    for operation in computation.operations:
+        if len(operation.results) > place and operation.keys[place] == key:
+            return computation.values(operation.results[place])[0]
+    return None

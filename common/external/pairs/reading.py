@@ -1,0 +1,332 @@
+"""Reads expressions off a recorded computation: of each operation what it computes, in words that both frameworks share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from parity.common.external.pairs.computations import WHOLE, Argument, Computation, Operation
+from parity.common.external.pairs.expressions import BETWEEN, COMMUTATIVE, UNNAMED, Expression, brief
+from parity.common.external.pairs.forms import simplified
+from parity.common.external.pairs.operation_names import CALLED, IGNORED, NAMES, SAID, SILENT, USUAL
+from parity.common.external.process.operations import COUNTS
+
+
+class Reader:
+    """Reads expressions off a computation.
+
+    known: of a tensor that both models have, its number in Keras's pass. names: how such tensors are called, by that number.
+    own: how tensors are called that this side alone has, by number.
+    """
+
+    def __init__(
+        self,
+        computation: Computation,
+        known: Callable[[int], int | None],
+        names: Mapping[int, str],
+        own: Mapping[int, str],
+    ) -> None:
+        self.computation, self.known = computation, known
+        self._names, self._own = names, own
+        self._read: dict[int, Expression] = {}
+
+    def read(self, number: int, is_root: bool = False) -> Expression:
+        """The expression that makes a tensor; a root is one even if both models have its result."""
+        if is_root:
+            return self._made(number)
+        if number not in self._read:
+            maker = self.computation.maker.get(number)
+            rearranged = maker is not None and maker.rearranges and maker.tensors
+            found = (None if rearranged else self._leaf(number)) or self._made(number)
+            self._read[number] = replace(found, shape=self.computation.shapes[number])
+        return self._read[number]
+
+    def _leaf(self, number: int) -> Expression | None:
+        computation = self.computation
+        same = self.known(number)
+        if same is not None:
+            return Expression(same=same, text=self._name(number, same), tensor=number)
+        if computation.is_number(number):
+            value = float(computation.fingerprints[number][COUNTS])
+            return Expression(number=value, text=self._own.get(number, ""), tensor=number)
+        if number in self._own or number not in computation.maker:
+            return Expression(text=self._own.get(number) or self._unnamed(number), tensor=number)
+        return None
+
+    def is_given(self, number: int) -> bool:
+        """Whether a tensor is given to a layer, and is none of its own weights or numbers."""
+        number = self.computation.source(number)
+        if number in self.computation.parameters or self.computation.is_number(number):
+            return False
+        return number in self.computation.maker or self.known(number) is not None or number in self._own
+
+    def _unnamed(self, number: int) -> str:
+        few = self.computation.few.get(number)
+        if few is not None:
+            return f"{UNNAMED[0]} {brief(_whole(few))}"
+        return f"{UNNAMED[1]} {'x'.join(map(str, self.computation.shapes[number]))} numbers"
+
+    def _name(self, number: int, same: int) -> str:
+        if same in self._names:
+            return self._names[same]
+        maker = self.computation.maker.get(number)
+        if maker is None:
+            return self._unnamed(number)
+        made = self._made(number)
+        return f"({made.told(2)})" if made.name in BETWEEN else made.told(2)
+
+    def _made(self, number: int) -> Expression:
+        maker = self.computation.maker.get(number)
+        if maker is None:
+            return self._leaf(number) or Expression(text="a tensor", tensor=number)
+        if maker.rearranges and maker.tensors:
+            inner = self.read(maker.tensors[0])
+            shape = "x".join(map(str, self.computation.shapes[number]))
+            chain = (*inner.chain, f"{_snake(maker.name.strip('_'))} to {shape}")
+            return replace(inner, line=inner.line or maker.line, chain=chain)
+        read = replace(_operation(maker, self, number), shape=self.computation.shapes[number])
+        made = simplified(read)
+        return replace(made, tensor=number, line=maker.line, called=maker.called)
+
+
+def _operation(made: Operation, reader: Reader, result: int | None = None) -> Expression:
+    name = NAMES.get(made.name, made.name.strip("_"))
+    name = name if name in NAMES.values() else _snake(name)
+    special = _SPECIAL.get(made.name)
+    if special is not None:
+        found = special(made, reader)
+        if found is not None:
+            return found
+    count = len(made.arguments)
+    said = {place % count: what for place, what in SAID.get(made.name, {}).items() if count}
+    operands: list[Expression] = []
+    settings: list[tuple[str, Any]] = []
+    for place, argument in enumerate(made.arguments):
+        if place in said and argument.tensor is not None:
+            if said[place] in IGNORED:
+                continue
+            settings.append((said[place], _values(argument.tensor, reader)))
+        elif argument.several:
+            operands += [_operand(each, reader) for each in argument.several]
+        elif argument.tensor is not None:
+            if name not in WHOLE or reader.is_given(argument.tensor):
+                operands.append(reader.read(argument.tensor))
+        elif len(operands) < _operands_of(name) and _is_number(argument.literal):
+            operands.append(_number(argument.literal))
+    for key, value in made.settings.items():
+        called = CALLED.get(key, key)
+        if key not in IGNORED | SILENT and not _says_nothing(called, value):
+            settings.append((called, value))
+    if len(made.results) > 1 and name not in WHOLE and result is not None:
+        settings.append(("part", made.results.index(result)))
+    return Expression(name, tuple(operands), tuple(settings))
+
+
+def _says_nothing(name: str, value: Any) -> bool:
+    if name in USUAL:
+        return all(each == USUAL[name] for each in (value if isinstance(value, list | tuple) else [value]))
+    return value is None or value is False or value in ("", "NHWC", [])
+
+
+def _operands_of(name: str) -> int:
+    return 2 if name in BETWEEN or name in COMMUTATIVE or name in ("pow", "gt", "ge", "lt", "le") else 0
+
+
+def _operand(argument: Any, reader: Reader) -> Expression:
+    if argument.tensor is not None:
+        return reader.read(argument.tensor)
+    return _number(argument.literal)
+
+
+def _number(value: Any) -> Expression:
+    return Expression(number=float(value)) if isinstance(value, int | float) else Expression(text=str(value))
+
+
+def _values(number: int, reader: Reader) -> Any:
+    """A small tensor's numbers, as a call would say them."""
+    few = reader.computation.few.get(number)
+    if few is None:
+        return "..."
+
+    return _whole(few)
+
+
+def _whole(value: Any) -> Any:
+    """Numbers without a fraction as whole ones."""
+    if isinstance(value, list):
+        return [_whole(each) for each in value]
+    return int(value) if value == int(value) else value
+
+
+def _snake(name: str) -> str:
+    if name.islower():
+        return name
+    return "".join(f"_{c.lower()}" if c.isupper() and n else c.lower() for n, c in enumerate(name))
+
+
+def _operands(made: Operation, reader: Reader) -> list[Expression]:
+    return [
+        _operand(each, reader)
+        for each in made.arguments
+        if each.tensor is not None or _is_number(each.literal)
+    ]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _plus_product(made: Operation, reader: Reader) -> Expression:
+    """torch's `addmm(bias, x, kernel)`."""
+    bias, x, kernel = (reader.read(number) for number in made.tensors[:3])
+    return Expression("add", (Expression("matmul", (x, kernel), line=made.line), bias))
+
+
+def _with_bias(made: Operation, reader: Reader) -> Expression | None:
+    """torch's convolution with a bias."""
+    if len(made.tensors) < 3:
+        return None
+    plain = replace(made, arguments=(*made.arguments[:2], Argument(), *made.arguments[3:]))
+    return Expression("add", (_operation(plain, reader), reader.read(made.tensors[2])))
+
+
+def _square(made: Operation, reader: Reader) -> Expression:
+    return Expression("pow", (reader.read(made.tensors[0]), Expression(number=2.0)))
+
+
+def _squared_difference(made: Operation, reader: Reader) -> Expression:
+    difference = Expression("sub", tuple(reader.read(number) for number in made.tensors))
+    return Expression("pow", (difference, Expression(number=2.0)))
+
+
+def _mean_squared_error(made: Operation, reader: Reader) -> Expression:
+    """torch's `mse_loss`."""
+    how = {0: "", 1: "mean", 2: "sum"}[made.settings.get("reduction", 1)]
+    squares = _squared_difference(made, reader)
+    return Expression(how, (squares,)) if how else squares
+
+
+def _norm(made: Operation, reader: Reader) -> Expression | None:
+    """torch's `linalg_vector_norm`, of the usual order."""
+    if made.settings.get("ord", 2) != 2:
+        return None
+    squares = Expression("pow", (reader.read(made.tensors[0]), Expression(number=2.0)))
+    axes = made.settings.get("dim")
+    return Expression("sqrt", (Expression("sum", (squares,), () if axes is None else (("axis", axes),)),))
+
+
+def _attention(made: Operation, reader: Reader) -> Expression | None:
+    """torch's `scaled_dot_product_attention`, but for one that is told to be causal, which makes no mask that one could see."""
+    query, key, value, *mask = made.tensors
+    if made.settings.get("is_causal") or made.settings.get("dropout_p") or len(mask) > 1:
+        return None
+    size = reader.computation.shapes[query][-1]
+    scale = Expression(number=float(made.settings.get("scale") or size**-0.5))
+    scores = Expression(
+        "mul", (Expression("matmul", (reader.read(query), reader.read(key)), line=made.line), scale)
+    )
+    if mask:
+        scores = simplified(Expression("add", (scores, reader.read(mask[0]))))
+    return Expression("matmul", (Expression("softmax", (scores,), line=made.line), reader.read(value)))
+
+
+def _masked_fill(made: Operation, reader: Reader) -> Expression:
+    x, mask, value = made.arguments[:3]
+    return Expression("where", (_operand(mask, reader), _operand(value, reader), _operand(x, reader)))
+
+
+def _reversed_difference(made: Operation, reader: Reader) -> Expression:
+    first, second = _operands(made, reader)[:2]
+    return Expression("sub", (second, first))
+
+
+def _sum(made: Operation, reader: Reader) -> Expression | None:
+    """torch's `add` and `sub` with a factor."""
+    alpha = made.settings.get("alpha", 1)
+    if alpha == 1:
+        return None
+    first, second = _operands(made, reader)[:2]
+    return Expression(NAMES[made.name], (first, Expression("mul", (second, _number(alpha)))))
+
+
+def _slice(made: Operation, reader: Reader) -> Expression:
+    """torch's slices of one axis, as in 'x[axis 1: 2:]'."""
+    axis, *ends = [argument.literal for argument in made.arguments[1:]] or [0]
+    given = dict(zip(("start", "stop", "step"), ends, strict=False))
+    if made.name == "select":
+        return Expression(
+            "take", (reader.read(made.tensors[0]),), (("axis", axis), ("index", ends[0] if ends else 0))
+        )
+    settings = [("axis", axis)]
+    settings += [("start", given["start"])] if given.get("start") else []
+    settings += [("stop", given["stop"])] if given.get("stop") not in (None, 2**63 - 1) else []
+    settings += [("step", given["step"])] if given.get("step", 1) != 1 else []
+    return Expression("slice", (reader.read(made.tensors[0]),), tuple(settings))
+
+
+def _strided_slice(made: Operation, reader: Reader) -> Expression | None:
+    """TensorFlow's slices of several axes: one for each axis of which a part is taken."""
+    lists = [_values(number, reader) for number in made.tensors[1:4]]
+    if len(lists) < 3 or not all(isinstance(each, list) for each in lists):
+        return None
+    masks = {
+        key: int(made.settings.get(f"{key}_mask") or 0)
+        for key in ("begin", "end", "shrink_axis", "ellipsis", "new_axis")
+    }
+    found = reader.read(made.tensors[0])
+    rank, places = len(reader.computation.shapes[made.tensors[0]]), range(len(lists[0]))
+    real = [not (masks["new_axis"] | masks["ellipsis"]) & 1 << place for place in places]
+    # Of what is left of the tensor, which has an axis less after each that is taken.
+    axis = taken = 0
+    for place, start, stop, step in zip(places, *lists, strict=True):
+        bit = 1 << place
+        if masks["ellipsis"] & bit:
+            axis = rank - taken - sum(real[place + 1 :])
+        elif real[place] and masks["shrink_axis"] & bit:
+            found = Expression("take", (found,), (("axis", axis), ("index", start)))
+            taken += 1
+        elif real[place]:
+            settings = [] if masks["begin"] & bit or not start else [("start", start)]
+            settings += [] if masks["end"] & bit else [("stop", stop)]
+            settings += [] if step == 1 else [("step", step)]
+            if settings:
+                found = Expression("slice", (found,), (("axis", axis), *settings))
+            axis += 1
+    return found
+
+
+def _einsum(made: Operation, reader: Reader) -> Expression | None:
+    """TensorFlow's sums of products, which torch's `einsum` makes of `bmm`."""
+    equation = str(made.settings.get("equation"))
+    letters, of_result = equation.split("->")
+    terms = letters.split(",")
+    if len(terms) != 2 or not set(terms[0]) & set(terms[1]) - set(of_result):
+        return None
+    operands = [reader.read(number) for number in made.tensors]
+    arranged = [
+        replace(each, chain=(*each.chain, f"as {term} of {equation}"))
+        for each, term in zip(operands, terms, strict=True)
+    ]
+    return Expression("matmul", tuple(arranged))
+
+
+_SPECIAL: dict[str, Callable[[Operation, Reader], Expression | None]] = {
+    "Einsum": _einsum,
+    "addmm": _plus_product,
+    "baddbmm": _plus_product,
+    "convolution": _with_bias,
+    "Square": _square,
+    "SquaredDifference": _squared_difference,
+    "mse_loss": _mean_squared_error,
+    "masked_fill": _masked_fill,
+    "linalg_vector_norm": _norm,
+    "_scaled_dot_product_flash_attention_for_cpu": _attention,
+    "_scaled_dot_product_efficient_attention": _attention,
+    "rsub": _reversed_difference,
+    "add": _sum,
+    "sub": _sum,
+    "slice": _slice,
+    "select": _slice,
+    "StridedSlice": _strided_slice,
+}

@@ -1,0 +1,402 @@
+"""Both passes around a place: what lies between it and the tensors that both have, what may be tried there, and how what is found is told."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parity.common.diagnosis import limits
+from parity.common.diagnosis.result import Explanation
+from parity.common.external.pairs.bench import Bench
+from parity.common.external.pairs.computations import (
+    Computation,
+    Operation,
+    Shared,
+    arrangements,
+    named,
+)
+from parity.common.external.pairs.differences import Difference, alike, differences
+from parity.common.external.pairs.explain import Attribution, DeviatingTensor, made
+from parity.common.external.pairs.expressions import UNNAMED, Expression
+from parity.common.external.pairs.places import CAUSE, Place, Replacement, Substitution, recorded
+from parity.common.external.pairs.reading import Reader
+from parity.common.external.process.layouts import back
+from parity.common.parity.deviation import tensor_deviation
+
+DROPS = "that drops a share of"
+# Operations of Keras's that are tried in the place of one of torch's, the likeliest first.
+_TRIED = 12
+_CAUSAL = "a causal mask"
+# A longer formula stands in the finding, and not again in what to do.
+_LONG = 120
+
+
+class View:
+    """Both passes around a place, and the operations that lie between it and the tensors that both have.
+
+    keras, torch: the computations. torch_operations, keras_operations: what lies between.
+    """
+
+    def __init__(self, bench: Bench, place: Place) -> None:
+        self._bench, self._place = bench, place
+        self.keras, self.torch = (recorded(bench, side, place) for side in (0, 1))
+        shared = Shared(self.keras, self.torch)
+        sides = (self.keras, self.torch)
+        own = [
+            computation.parameters
+            | named(computation, {f"the input {name}": value for name, value in given.items()})
+            | _masks(computation)
+            | _causal_masks(computation)
+            for computation, given in zip(sides, bench.inputs, strict=True)
+        ]
+        names = named(self.keras, place.activations) | own[0]
+        self._readers = (
+            Reader(self.keras, shared.of_keras, names, own[0]),
+            Reader(self.torch, shared.of_torch, names, own[1]),
+        )
+        pairs = [pair for pair in bench.mapping.tensors if pair.is_ambiguous]
+        # What a layer gives stands for its weights.
+        self._doubtful = {name for pair in pairs for name in (*pair.keras, *pair.torch)}
+        self._doubtful |= {name.rpartition("/")[0] for pair in pairs for name in pair.keras} - {""}
+        self._shared = shared
+        ours, theirs = (
+            next(iter(c.made_in(array, tap)), None)
+            for c, array, tap in zip(sides, (place.due, place.own), place.taps, strict=True)
+        )
+        self.keras_operations, self.torch_operations = self._between(ours, theirs)
+
+    def _between(self, keras: int | None, torch: int | None) -> tuple[list[Operation], list[Operation]]:
+        """What computes a tensor of either side from those that both have."""
+        ours, theirs = self._shared.of_keras, self._shared.of_torch
+        return (
+            [] if keras is None else self.keras.between(keras, lambda number: ours(number) is not None),
+            [] if torch is None else self.torch.between(torch, lambda number: theirs(number) is not None),
+        )
+
+    def record_again(self, side: int = 0) -> None:
+        """Have a process hold the tensors of this pass: it keeps those of the last that it recorded."""
+        recorded(self._bench, side, self._place)
+
+    def rearranged(self) -> Iterator[Substitution]:
+        """Yield what may make the place agree where a tensor that both have, of one shape, has its elements in another order in torch."""
+        leaves = [
+            {
+                number: known(computation.source(given))
+                for operation in operations
+                for given in operation.tensors
+                for number in computation.rearrangements(given)
+            }
+            for computation, operations, known in (
+                (self.keras, self.keras_operations, self._shared.of_keras),
+                (self.torch, self.torch_operations, self._shared.of_torch),
+            )
+        ]
+        for (ours, same), (theirs, other) in itertools.product(leaves[0].items(), leaves[1].items()):
+            shape = self.torch.shapes[theirs]
+            if same is None or same != other or self.keras.shapes[ours] != shape:
+                continue
+            (due,), (own,) = self.keras.values(ours), self.torch.values(theirs)
+            if tensor_deviation(own, due) > limits.SAME_ELEMENTS:
+                makers = self.torch.maker[theirs], self.keras.maker[ours]
+                yield Substitution(makers[0], theirs, shape, makers[1], ours, np.arange(due.size))
+
+    def trials(
+        self, operations: tuple[Sequence[Operation], Sequence[Operation]] | None = None
+    ) -> Iterator[Substitution]:
+        """Yield what may make the place agree: of torch's operations the first first, each with the likeliest of Keras's; in bounded time.
+
+        Where that is over, the last ones: what they compute holds all that is computed otherwise, as in a long loop.
+
+        Args:
+            operations: of Keras's and of torch's, those that lie between where None.
+        """
+        began = time.monotonic()
+        before = self._bench.searched
+        ours, theirs = operations or (self.keras_operations, self.torch_operations)
+        due = [(each, result) for each in ours if not each.rearranges for result in each.results]
+        first = itertools.chain.from_iterable(self._fitting(each, due) for each in theirs)
+        for tried, substitution in enumerate(first):
+            took = time.monotonic() - began
+            self._bench.searched = before + took
+            if self._bench.searched > limits.LONGEST_IN_ALL:
+                return
+            if took > limits.LONGEST_SEARCH and tried >= limits.LEAST_TRIED:
+                break
+            yield substitution
+        else:
+            return
+        last = itertools.chain.from_iterable(self._fitting(each, due[::-1]) for each in reversed(theirs))
+        yield from itertools.islice(last, limits.LAST_TRIED)
+
+    def _fitting(self, operation: Operation, due: Sequence[tuple[Operation, int]]) -> Iterator[Substitution]:
+        """Yield what results of Keras's may stand for one of torch's, the likeliest first; of like ones as they are given."""
+        for result in () if operation.rearranges else operation.results:
+            size, own = self.torch.fingerprints[result][0], self._readers[1].read(result, is_root=True)
+            fitting = [each for each in due if self.keras.fingerprints[each[1]][0] == size]
+            fitting.sort(key=lambda each: -_likeness(own, self._readers[0].read(each[1])))
+            for keras, keras_result in fitting[:_TRIED]:
+                for order in self._orders(operation, result, keras, keras_result):
+                    yield Substitution(
+                        operation, result, self.torch.shapes[result], keras, keras_result, order
+                    )
+
+    def _orders(
+        self, torch: Operation, torch_result: int, keras: Operation, keras_result: int
+    ) -> Iterator[NDArray[np.intp]]:
+        """Yield the orders that a result's elements may have: of its axes, or as those of an operand have."""
+        shapes = self.keras.shapes[keras_result], self.torch.shapes[torch_result]
+        numbers = np.arange(math.prod(shapes[0])).reshape(shapes[0])
+        # First as the models have them elsewhere: of equal sides another order would agree at this place, too.
+        for how in dict.fromkeys(self._bench.layouts.values()):
+            if how.count(",") == numbers.ndim - 1 and how.startswith("axes"):
+                yield back(numbers, how).ravel()
+        for array in arrangements(numbers, shapes[1]):
+            yield array.ravel()
+        for operand, other in itertools.product(torch.tensors, keras.tensors):
+            sizes = (self.keras.fingerprints[other][0], self.torch.fingerprints[operand][0])
+            if sizes != (numbers.size, numbers.size):
+                continue
+            (ours,), (theirs,) = self.keras.values(other), self.torch.values(operand)
+            order = np.empty(numbers.size, np.intp)
+            order[np.argsort(theirs.ravel(), kind="stable")] = np.argsort(ours.ravel(), kind="stable")
+            if tensor_deviation(theirs.ravel(), ours.ravel()[order]) <= limits.SAME_ELEMENTS:
+                yield order
+
+    def replacement(self, substitution: Substitution) -> Replacement | None:
+        """What a substitution puts in torch's pass."""
+        (value,) = self.keras.values(substitution.keras_result)
+        return substitution.replacement(value, self._place.training)
+
+    def attributed(
+        self,
+        substitution: Substitution,
+        replacement: Replacement | None,
+        evidence: str,
+        layers: tuple[str, ...],
+        confirmed: bool,
+        agrees: Callable[[Replacement], bool] | None = None,
+    ) -> list[Attribution]:
+        """The differences of what both compute, one attribution each; what is put in torch's pass makes good all of them.
+
+        agrees: whether the place does so with something else put there; given where the place is one number, which any sum may make good.
+        """
+        torch, keras = self._read(substitution)
+        found = []
+        opened = self._opened(torch, keras)
+        # Of several the experiment says that together they are it, and not of each; of one operation in one line they are one.
+        alone = len({(each.kind, each.torch.name, each.torch.line) for each in opened if not each.shown}) <= 1
+        if agrees is not None:
+            confirmed = confirmed and all(self._is_shown(each, substitution, agrees) for each in opened)
+        for number, each in enumerate(opened):
+            # A weight that is another one's counterpart makes a formula differ where none does.
+            whole = (each.torch, each.keras, torch, keras)
+            texts = {part.text for side in whole for part in side.parts()}
+            doubtful = sorted(text for text in texts if {text, text.rpartition("/")[0]} & self._doubtful)
+            by_itself = "; each of these tried by itself" if each.shown else ""
+            why = f"{evidence}{by_itself}; only order or shape says which weights {', '.join(doubtful)} are: see mapping.yaml"
+            explanation = _explanation(
+                each,
+                torch,
+                why if doubtful else evidence + by_itself,
+                layers,
+                confirmed and alone and not doubtful,
+            )
+            if apart := self._rounded(each):
+                line = each.torch.line or torch.line
+                text = f"{line}: a constant that code rounds to float32, and not alike on both sides: {apart:.1g} apart"
+                fix = "compute it in float64 on both sides, or take the same numbers; it is no other formula"
+                explanation = replace(explanation, cause="rounding:constant", text=text, fix=fix)
+            found.append(Attribution(explanation, () if number or replacement is None else (replacement,)))
+        return found
+
+    def _inside(self, torch: Expression, keras: Expression) -> list[Difference]:
+        """The differences of what makes a tensor of torch's agree with one of Keras's, found by experiment; none where nothing does."""
+        if torch.tensor is None or keras.tensor is None:
+            return []
+        maker = self.torch.maker[torch.tensor]
+        key = maker.keys[maker.results.index(torch.tensor)]
+        (due,) = self.keras.values(keras.tensor)
+
+        def agrees(change: Replacement) -> bool:
+            with made(self._bench, [change]):
+                passed = recorded(self._bench, 1, self._place)
+            results = [
+                r
+                for each in passed.operations
+                for r, k in zip(each.results, each.keys, strict=True)
+                if k == key
+            ]
+            values = passed.values(*results)
+            self.record_again(1)
+            return any(
+                tensor_deviation(array, value) <= limits.LIVE_FLOAT64
+                for value in values
+                for array in arrangements(due, value.shape)
+            )
+
+        for substitution in self.trials(self._between(keras.tensor, torch.tensor)):
+            if substitution.torch_result != torch.tensor:
+                change = self.replacement(substitution)
+                if change is not None and agrees(change):
+                    return self._opened(*self._read(substitution))
+        return []
+
+    def _read(self, substitution: Substitution) -> tuple[Expression, Expression]:
+        """What torch and Keras compute at a substitution."""
+        torch = self._readers[1].read(substitution.torch_result, is_root=True)
+        keras = self._readers[0].read(substitution.keras_result)
+        if keras.number is not None:
+            # How a number is computed says more than the number.
+            keras = self._readers[0].read(substitution.keras_result, is_root=True)
+        return torch, keras
+
+    def _is_shown(
+        self, found: Difference, outer: Substitution, agrees: Callable[[Replacement], bool]
+    ) -> bool:
+        """Whether nothing speaks against a part of what was tried: a place that does not agree with Keras's result of it in torch's."""
+        theirs, ours = found.torch.tensor, found.keras.tensor
+        if (
+            theirs is None
+            or ours is None
+            or theirs == outer.torch_result
+            or not found.torch.name
+            or found.kind == "broadcast"
+        ):
+            return True
+        makers = self.torch.maker.get(theirs), self.keras.maker.get(ours)
+        if makers[0] is None or makers[1] is None or makers[0].rearranges:
+            return True
+        (value,) = self.keras.values(ours)
+        tried = [
+            Substitution(makers[0], theirs, self.torch.shapes[theirs], makers[1], ours, order).replacement(
+                value, self._place.training
+            )
+            for order in self._orders(makers[0], theirs, makers[1], ours)
+        ]
+        possible = [each for each in tried if each is not None]
+        return not possible or any(map(agrees, possible))
+
+    def _opened(self, torch: Expression, keras: Expression) -> list[Difference]:
+        """The differences of what both compute, those inside of others and behind what only happens to be the same, too."""
+        found = []
+        for each in differences(torch, keras):
+            if each.inner is None:
+                found += self._behind(each)
+                continue
+            inner = self._inside(*each.inner)
+            # Once the inner one is made good what is left is the outer one.
+            shown = len(inner) == 1
+            found += [replace(one, shown=shown) for one in (each, *(inner or self._opened(*each.inner)))]
+        return found
+
+    def _behind(self, found: Difference) -> list[Difference]:
+        """The differences of what made torch's part, where that only happens to be a tensor that both have, or a number, and is
+        made by the operation that is due, of an operand that is due: a product with ones is what is multiplied.
+        """
+        leaf = found.torch
+        made = self._made_as(leaf, [leaf] if found.kind == "left_out" else found.keras.operands, found.keras)
+        return [found] if made is None else self._opened(made, found.keras)
+
+    def _made_as(self, leaf: Expression, due: Sequence[Expression], keras: Expression) -> Expression | None:
+        """What makes a tensor of torch's that both have, where that is the operation due, of an operand due, or of one made so; else None."""
+        if leaf.name or leaf.tensor is None:
+            return None
+        made = self._readers[1].read(leaf.tensor, is_root=True)
+        if not made.name or made.name != keras.name:
+            return None
+        pairs = itertools.product(made.operands, due)
+        deeper = zip(made.operands, keras.operands, strict=False)
+        is_so = any(alike(*pair) for pair in pairs) or any(
+            self._made_as(one, other.operands, other) is not None for one, other in deeper
+        )
+        return made if is_so else None
+
+    def _rounded(self, found: Difference) -> float:
+        """How far two constants are apart, that no input or weight is part of, by rounding to float32 alone; 0.0 where that is not so."""
+        leaves = [part for side in (found.torch, found.keras) for part in side.parts() if not part.name]
+        constant = all(part.number is not None or part.text.startswith(UNNAMED) for part in leaves)
+        if not constant or found.torch.tensor is None or found.keras.tensor is None:
+            return 0.0
+        (theirs,), (ours,) = self.torch.values(found.torch.tensor), self.keras.values(found.keras.tensor)
+        each = (tensor_deviation(array, theirs) for array in arrangements(ours, theirs.shape))
+        apart = min(each, default=math.inf)
+        return apart if apart <= limits.ROUNDED_CONSTANT else 0.0
+
+    def of_shapes(self, tensor: DeviatingTensor, layers: tuple[str, ...]) -> list[Attribution]:
+        """The differences of what both compute at the place, where no number of one fits the other."""
+        ends = [
+            c.numbers_of(array)[0]
+            for c, array in ((self.keras, self._place.due), (self.torch, self._place.own))
+        ]
+        ours, theirs = (
+            reader.read(end, is_root=True) for reader, end in zip(self._readers, ends, strict=True)
+        )
+        evidence = f"read from both passes: of equal tensors, and of the shapes {self._place.own.shape} and {self._place.due.shape}"
+        return [
+            Attribution(_explanation(each, theirs, evidence, layers, confirmed=False))
+            for each in self._opened(theirs, ours)
+        ]
+
+
+def _explanation(
+    difference: Difference, whole: Expression, evidence: str, layers: tuple[str, ...], confirmed: bool
+) -> Explanation:
+    part = difference.torch if difference.torch.line else whole
+    line, due = part.line, difference.due
+    place = f"{line}, called in {part.called}" if part.called else line
+    at = f", as {difference.keras.line} does" if difference.keras.line else ""
+    if len(due) > _LONG:
+        due = "what Keras computes"
+    elif _CAUSAL in due:
+        due += " (in torch an attn_mask; F.scaled_dot_product_attention takes is_causal=True alone)"
+    return Explanation(
+        f"{CAUSE}{difference.kind}",
+        f"{place}: {difference}" if line else str(difference),
+        "confirmed" if confirmed else "likely",
+        "give both operands one shape: squeeze(-1), or [:, None]"
+        if difference.kind == "broadcast"
+        else f"compute {due} there{at}",
+        evidence,
+        # Alike where the same line does the same otherwise.
+        defect=f"{(difference.keras if difference.kind == 'left_out' else difference.torch).name} {line}",
+        layers=layers,
+    )
+
+
+def _likeness(one: Expression, other: Expression) -> float:
+    """How much two expressions have in common: the operation, and the tensors that they are made of."""
+    every = (one.shared | other.shared).total()
+    return (one.name == other.name) + ((one.shared & other.shared).total() / every if every else 0.0)
+
+
+def _masks(computation: Computation) -> dict[int, str]:
+    """How masks of dropout are called, by number."""
+    return {
+        number: f"a mask{' of whole channels' if together else ''} {DROPS} {rate:g}"
+        for print_, rate, together in computation.masks
+        for number in computation.numbers_like(print_)
+    }
+
+
+def _causal_masks(computation: Computation) -> dict[int, str]:
+    """How masks that let no step see a later one are called, by number: how code makes them says less."""
+    squares = [
+        number
+        for number, shape in enumerate(computation.shapes)
+        if len(shape) > 1 and shape[-1] == shape[-2] > 2 and math.prod(shape) == shape[-1] ** 2
+    ]
+    found = {}
+    for number, value in zip(squares, computation.values(*squares), strict=True):
+        square = value.reshape(value.shape[-2:])
+        seen = np.tri(len(square), dtype=bool)
+        if np.array_equal(square, seen) or (np.all(square[seen] == 0) and np.all(square[~seen] == -np.inf)):
+            found[number] = _CAUSAL
+        elif np.array_equal(square, ~seen):
+            found[number] = "what a causal mask hides"
+    return found
