@@ -761,7 +761,9 @@ def test_what_is_wired_otherwise_is_named(
         assert why.confidence == ("likely" if unsure else "confirmed"), (name, why)
     structural = [why.text for _, why in told if why.cause.startswith("operation:")]
     assert all(
-        re.match(r"structure_torch.py:\d+(, called in structure_torch.py:\d+)?: ", text)
+        re.match(
+            r"structure_torch.py:\d+(, called in structure_torch.py:\d+)?(, with lines? [\d, to]+)?: ", text
+        )
         for text in structural
     ), structural
     if wrong == "ends":

@@ -35,6 +35,8 @@ _TRIED = 12
 _CAUSAL = "a causal mask"
 # A longer formula stands in the finding, and not again in what to do.
 _LONG = 120
+# Of more lines only the ends are told.
+_LISTED = 4
 
 
 class View:
@@ -350,6 +352,8 @@ def _explanation(
     part = difference.torch if difference.torch.line else whole
     line, due = part.line, difference.due
     place = f"{line}, called in {part.called}" if part.called else line
+    if difference.kind == "other":
+        place += _lines_besides(difference.torch, line)
     at = f", as {difference.keras.line} does" if difference.keras.line else ""
     if len(due) > _LONG:
         due = "what Keras computes"
@@ -367,6 +371,21 @@ def _explanation(
         defect=f"{(difference.keras if difference.kind == 'left_out' else difference.torch).name} {line}",
         layers=layers,
     )
+
+
+def _lines_besides(computed: Expression, line: str) -> str:
+    """The other lines of a file that take part in what is computed otherwise: any of these may be it."""
+    file, _, own = line.rpartition(":")
+    parts = {each.line.rpartition(":") for each in computed.parts()}
+    found = sorted(int(number) for name, _, number in parts if name == file and number != own)
+    if not found:
+        return ""
+    return f", with line{'s' * (len(found) > 1)} {_listed(found)}"
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    shown = list(map(str, numbers))
+    return ", ".join(shown) if len(shown) <= _LISTED else f"{', '.join(shown[:2])} to {shown[-1]}"
 
 
 def _likeness(one: Expression, other: Expression) -> float:
