@@ -192,7 +192,8 @@ class View:
         found = []
         opened = self._opened(torch, keras)
         # Of several the experiment says that together they are it, and not of each; of one operation in one line they are one.
-        alone = len({(each.kind, each.torch.name, each.torch.line) for each in opened if not each.shown}) <= 1
+        kinds = {(each.kind, each.torch.name, each.torch.line) for each in opened}
+        alone = len(kinds) == 1 or all(each.shown for each in opened)
         if agrees is not None:
             confirmed = confirmed and all(self._is_shown(each, substitution, agrees) for each in opened)
         for number, each in enumerate(opened):
@@ -286,14 +287,14 @@ class View:
 
     def _opened(self, torch: Expression, keras: Expression) -> list[Difference]:
         """The differences of what both compute, those inside of others and behind what only happens to be the same, too."""
-        found = []
-        for each in differences(torch, keras):
+        found, several = [], differences(torch, keras)
+        for each in several:
             if each.inner is None:
                 found += self._behind(each)
                 continue
             inner = self._inside(*each.inner)
-            # Once the inner one is made good what is left is the outer one.
-            shown = len(inner) == 1
+            # Once the inner one is made good what is left is the outer one, where that is all.
+            shown = len(inner) == len(several) == 1
             found += [replace(one, shown=shown) for one in (each, *(inner or self._opened(*each.inner)))]
         return found
 
