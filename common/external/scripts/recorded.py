@@ -78,7 +78,7 @@ _WHY = {
     "final state": "every step agrees and the end does not: buffers (moving averages), or what is done after the last"
     " step",
     "update": "of equal weights, slots and gradients the optimizer makes another update: its rule or settings (momentum,"
-    " betas, epsilon, weight decay, clipping), or a second update in the same step",
+    " betas, epsilon, weight decay, clipping), or a second update in the same step; of an embedding alone: stock Keras's Adam (FAQ)",
     "buffers": "of equal weights and samples the buffers come out otherwise: the momentum of moving averages, or how the"
     " variance is estimated",
     EVALUATION: "the trainings agree and the evaluation does not: its samples, or a layer that is evaluated otherwise",
