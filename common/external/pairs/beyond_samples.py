@@ -28,7 +28,7 @@ _FACTORS = (100.0, -100.0)
 # Behind a norm, which makes larger inputs small again, it is reached by larger gains.
 _GROWN = 4.0
 # One order opens a gate that is closed by chance, such as 0.4; of ten hardly none does.
-_ORDERS, _SECONDS = 10, 20.0
+_ORDERS, _SECONDS = 10, 10.0
 
 
 def differ_with_other_weights(bench: Bench) -> float:
