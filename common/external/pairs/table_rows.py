@@ -41,7 +41,7 @@ def stock_rows(bench: Bench, optimizer: Target | OptimizerBase) -> str:
     if not off:
         return ""
     return (
-        f"stock Keras trains {', '.join(off)} otherwise, with {name}: of a row that a batch reads more than once it squares each"
-        f" gradient by itself, where torch adds them up first; by experiment the first update is off by {max(off.values()):.2g}."
+        f"stock Keras trains {', '.join(off)} otherwise, with {name}: of a row that a batch reads more than once it takes the square"
+        f" or the size of each gradient by itself, where torch adds them up first; by experiment the first update is off by {max(off.values()):.2g}."
         " Compared as torch has it; in Keras: DenseAdam of the FAQ"
     )
