@@ -76,8 +76,11 @@ def update(
     optimizer.build(list(trained.values()))
     for given in gradients:
         present = [name for name in trained if name in given]
+        # Of a table as `fit` has it: a row for each time that it is read.
         tensors = [
-            each if isinstance(each, tf.IndexedSlices) else tf.constant(each, trained[name].dtype)
-            for name, each in ((name, given[name]) for name in present)
+            given[name]
+            if isinstance(given[name], tf.IndexedSlices)
+            else tf.constant(given[name], trained[name].dtype)
+            for name in present
         ]
         optimizer.apply(tensors, [trained[name] for name in present])

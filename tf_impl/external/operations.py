@@ -54,11 +54,13 @@ def recorded(model: keras.Layer, replaced: Mapping[str, Array], records: bool) -
 
     def called_of_graph(operation: keras.Operation, *args: Any, **kwargs: Any) -> Any:
         line = line_built(operation)
-        recording.built += [line] if line else []
+        if not line:
+            return stock(operation, *args, **kwargs)
+        recording.built.append(line)
         try:
             return stock(operation, *args, **kwargs)
         finally:
-            del recording.built[len(recording.built) - bool(line) :]
+            recording.built.pop()
 
     with ExitStack() as stack:
         stack.callback(setattr, keras.Layer, "__call__", calling)

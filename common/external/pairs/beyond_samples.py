@@ -27,7 +27,7 @@ from parity.common.external.process.pass_result import Arrays
 _FACTORS = (100.0, -100.0)
 # Behind a norm, which makes larger inputs small again, it is reached by larger gains.
 _GROWN = 4.0
-# One order opens a gate that is closed by chance, such as 0.4; of ten hardly none does.
+# Four orders of ten open a gate that one weight holds closed; so of three all may miss it, and of ten hardly.
 _ORDERS, _SECONDS = 10, 10.0
 
 

@@ -56,7 +56,8 @@ class Operation:
     """One operation of a pass, or all of a layer that counts as one.
 
     number: its place among the operations. keys: of its results, by which each can be replaced. line: of the user's code. called:
-    the line that this one is reached from, where it is from several. layers: the calls of layers that it is made in. rearranges: it gives the elements of its first argument.
+    the line that this one is reached from, where it is from several. layers: the calls of layers that it is made in.
+    rearranges: it gives the elements of its first argument.
     """
 
     number: int
@@ -168,8 +169,8 @@ class Computation:
 
     def source(self, number: int) -> int:
         """The tensor that one is a rearrangement of, itself where it is none."""
-        *_, last = [number, *(self.maker[each].tensors[0] for each in self.rearrangements(number))]
-        return last
+        found = self.rearrangements(number)
+        return self.maker[found[-1]].tensors[0] if found else number
 
     def rearrangements(self, number: int) -> list[int]:
         """The tensor and those before it that are rearrangements of another, the last first."""

@@ -63,11 +63,11 @@ class Difference:
 
     # What else differs inside of what both compute is left out.
     @property
-    def _given(self) -> str:
+    def _torch_told(self) -> str:
         return str(self.torch) if self.inner is None else self.torch.told(1 + (self.kind == "too_much"))
 
     @property
-    def _done(self) -> str:
+    def _keras_told(self) -> str:
         return str(self.keras) if self.inner is None else self.keras.told(1 + (self.kind == "left_out"))
 
     def _over(self, part: Expression) -> str:
@@ -84,7 +84,7 @@ class Difference:
         if self.kind == "arrangement" and not self.keras.name:
             return ", then ".join([str(self.keras), *self.keras.chain])
         if self.kind == "divisor":
-            return f"a sum divided by {self._done}"
+            return f"a sum divided by {self._keras_told}"
         taken = (
             self.torch.name in PARTS
             and self.torch.operands
@@ -94,14 +94,14 @@ class Difference:
             return f"the last states of {self.keras.name} (h_n[-1]; of both directions torch.cat([h_n[-2], h_n[-1]], -1))"
         if self.torch.name == self.keras.name == "tile" and (times := _in_turn(self.keras)):
             return f"{self.keras.operands[0]}.repeat_interleave({times}), each part again and again; torch's repeat gives the whole again,"
-        return f"{self._done}{self._over(self.keras)}"
+        return f"{self._keras_told}{self._over(self.keras)}"
 
     def __str__(self) -> str:
         both = {"number": "has", "operand": "takes", "divisor": "divides by"}.get(self.kind, "computes")
         goes_on, due = ("goes on with" if self.kind == kind else both for kind in ("left_out", "too_much"))
         shown = [
             f"{part} {_arranged(part)}" if self.kind == "arrangement" else f"{told}{self._over(part)}"
-            for part, told in ((self.torch, self._given), (self.keras, self._done))
+            for part, told in ((self.torch, self._torch_told), (self.keras, self._keras_told))
         ]
         if self.kind == "broadcast":
             shown = [
@@ -240,11 +240,8 @@ def _of_one_operation(torch: Expression, keras: Expression, seen: set[tuple[int,
             return [Difference("order", torch, keras)]
         told = torch.settings != keras.settings
         # A factor in torch's `add` is part of it and was not measured.
-        if (
-            not told
-            and torch.name in (*COMMUTATIVE, "sum")
-            and (torch.tensor is None or keras.tensor is None)
-        ):
+        measured = None not in (torch.tensor, keras.tensor)
+        if not (told or measured) and torch.name in (*COMMUTATIVE, "sum"):
             return []
         # One operand alone is broadcast to nothing.
         arranged = any(map(_is_moved if len(theirs) == 1 else _are_arranged_otherwise, theirs, ours))

@@ -18,8 +18,6 @@ BETWEEN = {"add": "+", "sub": "-", "mul": "*", "div": "/", "matmul": "@"}
 # What takes a part of a tensor.
 PARTS = ("take", "slice")
 COMMUTATIVE = frozenset(("add", "mul", "maximum", "minimum", "eq", "ne", "and", "or"))
-
-
 # Numbers below this hide what they stand for.
 _FAR_BELOW = -1e4
 

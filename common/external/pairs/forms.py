@@ -22,8 +22,9 @@ def simplified(made: Expression) -> Expression:
         if inner.name == made.name != "sum" and inner.operands:
             made = replace(made, operands=inner.operands)
         made = replace(made, settings=())
+    made = _without_signs(made)
     simpler = _SIMPLER.get(made.name)
-    return made if simpler is None else simpler(_without_signs(made))
+    return made if simpler is None else simpler(made)
 
 
 def _without_signs(made: Expression) -> Expression:
@@ -39,7 +40,7 @@ def _without_signs(made: Expression) -> Expression:
 def _variance(made: Expression) -> Expression:
     """The mean of squared differences from the mean."""
     square = made.operands[0] if made.operands else made
-    if made.name == "mean" and square.name == "pow" and square.operands[1].number == 2:
+    if square.name == "pow" and square.operands[1].number == 2:
         apart = square.operands[0]
         if apart.name == "sub" and apart.operands[1].name == "mean":
             of, (mean,) = apart.operands[0], apart.operands[1].operands[:1]
@@ -83,19 +84,24 @@ def _opposite(of: Expression) -> Expression:
     return of.operands[0] if of.name == "not" else Expression("not", (of,), shape=of.shape, line=of.line)
 
 
-def _sum_with_mask(made: Expression) -> Expression:
-    """A sum with what is far below zero where something is hidden, and else zero; and a logarithm of a sum of exponentials, as TensorFlow has it."""
+def _sum(made: Expression) -> Expression:
+    """A sum with what is far below zero where something is hidden, and else zero; and a logarithm of a sum of exponentials."""
     for one, other in (made.operands, made.operands[::-1]) if len(made.operands) == 2 else ():
         if one.name == "where" and is_far_below(one.operands[1]) and _filled(one.operands[2]) == 0:
             return replace(made, name="where", operands=(*one.operands[:2], other))
-        inner, names = one, list[str]()
-        while len(names) < 4 and inner.operands:
-            names.append(inner.name)
-            inner, last = inner.operands[0], inner
-            if names[-1] == "sum":
-                settings = last.settings
-        if names == ["log", "sum", "exp", "sub"] and "is_finite" in {each.name for each in other.parts()}:
-            return replace(made, name="logsumexp", operands=(inner,), settings=settings)
+        of = _reached(one, ("log", "sum", "exp", "sub"))
+        # TensorFlow takes the largest off before, where it is finite, and adds it again.
+        if of is not None and "is_finite" in {each.name for each in other.parts()}:
+            return replace(made, name="logsumexp", operands=(of,), settings=one.operands[0].settings)
+    return made
+
+
+def _reached(made: Expression, names: tuple[str, ...]) -> Expression | None:
+    """What operations of these names are made of, each of the first operand of the one before; None where they are others."""
+    for name in names:
+        if made.name != name or not made.operands:
+            return None
+        made = made.operands[0]
     return made
 
 
@@ -117,11 +123,8 @@ _FILLED = {"zeros_like": 0.0, "ones_like": 1.0}
 _SIMPLER: dict[str, Callable[[Expression], Expression]] = {
     "matmul": _product,
     "where": _masked,
-    "add": _sum_with_mask,
+    "add": _sum,
     "and": _all_of,
     "mean": _variance,
     "sqrt": _deviation,
-    "sum": _without_signs,
-    "mul": _without_signs,
-    "div": _without_signs,
 }

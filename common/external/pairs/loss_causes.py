@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -107,18 +107,13 @@ def _by_modes(bench: Bench, passes: Sequence[PassResult]) -> list[Attribution]:
 
 def _by_operations(bench: Bench, passes: Sequence[PassResult]) -> list[Attribution]:
     """What torch's loss computes otherwise; it must do so with other targets, too: of one batch a condition may be true throughout."""
-    moved = (_moved(bench.losses[0]), _moved(bench.losses[1]))
-    elsewhere: list[tuple[tuple[PassResult, PassResult], tuple[BatchLoss, BatchLoss]]] = []
-    try:
-        due = taken(bench.keras, bench.inputs[0], moved[0], training=True, taps=False)
-        elsewhere.append(((due, _torch_pass(bench, moved[1])), moved))
-    except ExternalModelError:
-        pass  # such targets go with other inputs: lengths, padding
     called = {bench.output_name(name): value for name, value in passes[0].outputs.items()}
     called |= {f"the target {name}": value for name, value in bench.losses[0].targets.items()}
     if bench.trains_by_step:
         # The model is a part of it: what its layers give has names, too.
         called |= taken(bench.keras, bench.inputs[0], bench.losses[0], training=True, taps=True).activations
+
+    elsewhere = list(_with_other_targets(bench))
 
     def apart(name: str, ours: PassResult, loss: BatchLoss) -> float:
         theirs = _torch_pass(bench, loss)
@@ -128,7 +123,7 @@ def _by_operations(bench: Bench, passes: Sequence[PassResult]) -> list[Attributi
         if _close([mean], [passes[1].terms[name]]):
             continue
         places, measures = [], []
-        for (ours, theirs), losses in (((passes[0], passes[1]), bench.losses), *elsewhere):
+        for ours, theirs, losses in ((passes[0], passes[1], bench.losses), *elsewhere):
             means = np.array(theirs.terms[name]), np.array(ours.terms[name])
             places.append(Place(*means, training=True, activations=called, losses=losses))
             measures.append(partial(apart, name, ours, losses[1]))
@@ -140,7 +135,6 @@ def _by_operations(bench: Bench, passes: Sequence[PassResult]) -> list[Attributi
 
 def _by_gradient_paths(bench: Bench, passes: Sequence[PassResult]) -> list[Attribution]:
     """What stops gradients in torch's loss, or lets them through."""
-    moved = (_moved(bench.losses[0]), _moved(bench.losses[1]))
 
     def measured(ours: PassResult, loss: BatchLoss) -> DeviatingTensor:
         def apart() -> float:
@@ -149,12 +143,21 @@ def _by_gradient_paths(bench: Bench, passes: Sequence[PassResult]) -> list[Attri
         return DeviatingTensor(bench, NOWHERE, [], apart, apart())
 
     tensor = measured(passes[0], bench.losses[1])
+    control = next((measured(ours, losses[1]) for ours, _, losses in _with_other_targets(bench)), None)
+    return gradient_causes(tensor, bench.losses[1], control)
+
+
+def _with_other_targets(
+    bench: Bench,
+) -> Iterator[tuple[PassResult, PassResult, tuple[BatchLoss, BatchLoss]]]:
+    """Yield the passes of both with the targets of other samples; none where these suit no other inputs, such as lengths."""
+    moved = (_moved(bench.losses[0]), _moved(bench.losses[1]))
     try:
         due = taken(bench.keras, bench.inputs[0], moved[0], training=True, taps=False)
-        control = measured(due, moved[1])
+        own = _torch_pass(bench, moved[1])
     except ExternalModelError:
-        control = None  # such targets go with other inputs
-    return gradient_causes(tensor, bench.losses[1], control)
+        return
+    yield due, own, moved
 
 
 def _moved(loss: BatchLoss) -> BatchLoss:

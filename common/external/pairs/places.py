@@ -8,11 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parity.common.external.pairs.bench import Bench, PairTrace
-from parity.common.external.pairs.computations import (
-    WHOLE,
-    Computation,
-    Operation,
-)
+from parity.common.external.pairs.computations import WHOLE, Computation, Operation
 from parity.common.external.process.objective import BatchLoss
 from parity.common.external.process.pass_result import Array, Arrays
 
@@ -38,9 +34,9 @@ class Replacement:
 class Place:
     """Where two passes deviate.
 
-    own, due: what torch computes there, and what Keras does. taps: where Keras's layers and torch's give it. training: the mode. injections: what torch's layers give instead of
+    own, due: what torch computes there, and what Keras does. training: the mode. injections: what torch's layers give instead of
     their own, by tap, so that all before the place agrees. activations: Keras's, by tap: by these tensors are called. losses: of
-    both sides, where the place is in them.
+    both sides, where the place is in them. taps: where Keras's layers and torch's give it; '' where none does.
     """
 
     own: Array
@@ -57,7 +53,6 @@ class Place:
         points = bench.points
         before = {point.torch for point in points[:number]}
         injections = {tap: value for tap, value in trace.injections.items() if tap in before}
-        taps = ("", "")
         if number < len(points):
             point = points[number]
             taps = point.keras, point.torch
@@ -65,11 +60,10 @@ class Place:
         else:
             outputs = [list(passed.outputs.values()) for passed in (trace.injected, trace.reference)]
             own, due = (each[number - len(points)] for each in outputs)
-        return (
-            None
-            if own is None
-            else cls(own, due, training, injections, trace.reference.activations, taps=taps)
-        )
+            taps = "", ""
+        if own is None:
+            return None
+        return cls(own, due, training, injections, trace.reference.activations, taps=taps)
 
 
 @dataclass(frozen=True, eq=False)

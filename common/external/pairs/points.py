@@ -77,7 +77,8 @@ def points_of(keras: Outline, torch: Outline, mapping: Mapping) -> list[Point]:
     """
     theirs = {info.path: info for info in torch.layers}
     fused = {found.owner for found in keras.operations if found.path == f"{found.owner}/activation"}
-    partners = _owners(keras, torch, mapping) | _named(keras, torch, mapping)
+    owners = _owners(keras, torch, mapping)
+    partners = owners | _named(keras, torch, mapping, owners)
     partners |= _between(keras, torch, partners)
     taken = set(partners.values())
     order = [info.path for info in torch.layers]
@@ -128,28 +129,34 @@ def paired_layers(keras: Outline, torch: Outline, mapping: Mapping) -> list[Laye
     """
     owners = _owners(keras, torch, mapping)
     taken = set(owners.values())
-    named = _named(keras, torch, mapping)
+    named = _named(keras, torch, mapping, owners)
     partners = {left: right for left, right in named.items() if right not in taken} | owners
     return [LayerPair(keras=left, torch=right) for left, right in partners.items()]
 
 
-def _named(keras: Outline, torch: Outline, mapping: Mapping) -> dict[str, str]:
-    """The pairs of layers that a mapping names, but for those that hold some of each other's tensors and give tensors of other sizes: a part of a cell, a table for several."""
+def _named(keras: Outline, torch: Outline, mapping: Mapping, owners: dict[str, str]) -> dict[str, str]:
+    """The pairs of layers that a mapping names, but for parts: of a cell that the other side has whole, of a table for several.
+
+    owners: the layers that hold each other's tensors. Others that own tensors are parts where they give tensors of another size.
+    """
     ours, theirs = ({info.path: info for info in outline.layers} for outline in (keras, torch))
-    owners = {info.layer for outline in (keras, torch) for info in outline.tensors}
-    whole = _owners(keras, torch, mapping)
-
-    def is_part(pair: LayerPair) -> bool:
-        sizes = (
-            math.prod(n or 1 for n in i.outputs[0]) if i.outputs else 0
-            for i in (ours[pair.keras], theirs[pair.torch])
+    owning = {info.layer for outline in (keras, torch) for info in outline.tensors}
+    return {
+        pair.keras: pair.torch
+        for pair in mapping.layers
+        if pair.keras in ours
+        and pair.torch in theirs
+        and (
+            not {pair.keras, pair.torch} <= owning
+            or owners.get(pair.keras) == pair.torch
+            or _size(ours[pair.keras]) == _size(theirs[pair.torch])
         )
-        return (
-            {pair.keras, pair.torch} <= owners and whole.get(pair.keras) != pair.torch and len({*sizes}) > 1
-        )
+    }
 
-    pairs = [pair for pair in mapping.layers if pair.keras in ours and pair.torch in theirs]
-    return {pair.keras: pair.torch for pair in pairs if not is_part(pair)}
+
+def _size(layer: LayerInfo) -> int:
+    """How many numbers it gives, of an axis of open length one; 0 where it is not called."""
+    return math.prod(size or 1 for size in layer.outputs[0]) if layer.outputs else 0
 
 
 def _owners(keras: Outline, torch: Outline, mapping: Mapping) -> dict[str, str]:

@@ -13,10 +13,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from parity.common.diagnosis import limits
-from parity.common.diagnosis.result import Explanation
 from parity.common.external.pairs.bench import Bench, compared
 from parity.common.external.pairs.explain import Attribution, DeviatingTensor, made
-from parity.common.external.pairs.places import CAUSE, Place, Replacement, Substitution, found_again, recorded
+from parity.common.external.pairs.places import Place, Replacement, Substitution, found_again, recorded
 from parity.common.external.pairs.points import Point
 from parity.common.external.pairs.varied_weights import other_weights
 from parity.common.external.pairs.view import View
@@ -63,37 +62,8 @@ def structural_causes(
                 + ("; with other weights, too" if holds else ""),
             )
             return view.attributed(substitution, replacement, evidence, layers, holds is True)
-    if (
-        tensor.deviation == float("inf")
-        and view.torch.numbers_of(place.own)
-        and view.keras.numbers_of(place.due)
-    ):
+    if tensor.deviation == math.inf and view.has_ends:
         return view.of_shapes(tensor, layers)
-    return _given_again(place, point)
-
-
-def _given_again(place: Place, point: Point | None) -> list[Attribution]:
-    """A call of a layer that gives what Keras's gives in another call: torch hands it what it has handed it before, or will."""
-    if point is None or point.linear:
-        return []
-    calls = {
-        tap: value for tap, value in place.activations.items() if tap.partition("#")[0] == point.keras_layer
-    }
-    for tap, value in calls.items():
-        if tap != point.keras and compared(tap, value, place.own).agrees:
-            number, other = (int(each.partition("#")[2] or 0) + 1 for each in (point.keras, tap))
-            text = f"call {number} of {point.torch_layer} of torch gives what call {other} gives in Keras: it is handed the same"
-            fix = f"hand {point.torch_layer} in call {number} what Keras does"
-            why = Explanation(
-                f"{CAUSE}operand",
-                text,
-                "likely",
-                fix,
-                "its numbers are those of that call",
-                defect=f"again {point.torch_layer}",
-                layers=(point.keras_layer,),
-            )
-            return [Attribution(why)]
     return []
 
 

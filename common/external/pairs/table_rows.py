@@ -21,15 +21,14 @@ def stock_rows(bench: Bench, optimizer: Target | OptimizerBase) -> str:
         optimizer: the user's own of Keras, or ours, in whose place Keras's of that name is tried.
     """
     if isinstance(optimizer, OptimizerBase):
-        rate = {"learning_rate": 0.01}
         name = type(optimizer).__name__
-        optimizer = Target.of(f"keras.optimizers:{name}", rate)
+        optimizer = Target.of(f"keras.optimizers:{name}", {"learning_rate": 0.01})
     else:
         name = str(optimizer)
     before = bench.keras.read()
     try:
         with exact_constants(bench):
-            bench.reference(training=True)
+            bench.reference(training=True)  # for a pass with gradients
             found = bench.keras.by_rows(optimizer)
     except ExternalModelError:
         return ""  # Keras has none of that name

@@ -67,11 +67,11 @@ class View:
         self._doubtful = {name for pair in pairs for name in (*pair.keras, *pair.torch)}
         self._doubtful |= {name.rpartition("/")[0] for pair in pairs for name in pair.keras} - {""}
         self._shared = shared
-        ours, theirs = (
+        self._ends = [
             next(iter(c.made_in(array, tap)), None)
             for c, array, tap in zip(sides, (place.due, place.own), place.taps, strict=True)
-        )
-        self.keras_operations, self.torch_operations = self._between(ours, theirs)
+        ]
+        self.keras_operations, self.torch_operations = self._between(*self._ends)
 
     def _between(self, keras: int | None, torch: int | None) -> tuple[list[Operation], list[Operation]]:
         """What computes a tensor of either side from those that both have."""
@@ -201,15 +201,10 @@ class View:
             whole = (each.torch, each.keras, torch, keras)
             texts = {part.text for side in whole for part in side.parts()}
             doubtful = sorted(text for text in texts if {text, text.rpartition("/")[0]} & self._doubtful)
-            by_itself = "; each of these tried by itself" if each.shown else ""
-            why = f"{evidence}{by_itself}; only order or shape says which weights {', '.join(doubtful)} are: see mapping.yaml"
-            explanation = _explanation(
-                each,
-                torch,
-                why if doubtful else evidence + by_itself,
-                layers,
-                confirmed and alone and not doubtful,
-            )
+            why = evidence + ("; each of these tried by itself" if each.shown else "")
+            if doubtful:
+                why += f"; only order or shape says which weights {', '.join(doubtful)} are: see mapping.yaml"
+            explanation = _explanation(each, torch, why, layers, confirmed and alone and not doubtful)
             if apart := self._rounded(each):
                 line = each.torch.line or torch.line
                 text = f"{line}: a constant that code rounds to float32, and not alike on both sides: {apart:.1g} apart"
@@ -331,14 +326,17 @@ class View:
         apart = min(each, default=math.inf)
         return apart if apart <= limits.ROUNDED_CONSTANT else 0.0
 
+    @property
+    def has_ends(self) -> bool:
+        """Whether both passes have what is compared at the place, as code may make it outside of all operations."""
+        return None not in self._ends
+
     def of_shapes(self, tensor: DeviatingTensor, layers: tuple[str, ...]) -> list[Attribution]:
         """The differences of what both compute at the place, where no number of one fits the other."""
-        ends = [
-            c.numbers_of(array)[0]
-            for c, array in ((self.keras, self._place.due), (self.torch, self._place.own))
-        ]
         ours, theirs = (
-            reader.read(end, is_root=True) for reader, end in zip(self._readers, ends, strict=True)
+            reader.read(end, is_root=True)
+            for reader, end in zip(self._readers, self._ends, strict=True)
+            if end is not None
         )
         evidence = f"read from both passes: of equal tensors, and of the shapes {self._place.own.shape} and {self._place.due.shape}"
         return [

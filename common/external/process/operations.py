@@ -43,7 +43,8 @@ class Recording:
     operations: of each its key, which names it in every pass; name; lines of the user's code, the innermost first; the calls of layers that it is
     made in, the outermost first; whether it only rearranges; settings; arguments, {'value': number of a tensor}, {'list':
     arguments} or {'literal': anything else}; results, numbers of tensors. values: the tensors by number. masks: of dropout, each with its rate and whether elements are dropped together. over: whether what
-    comes is none of the pass. built: lines of the user's code that have made, before, the graph that is run now, the innermost last. paused: whether what is called now is ours.
+    comes is none of the pass. paused: whether what is called now is ours. built: lines of the user's code that have made, before,
+    the graph that is run now, the innermost last.
     """
 
     def __init__(self, replaced: Mapping[str, Array], records: bool) -> None:

@@ -21,8 +21,8 @@ class Tapped(ABC):
     """Visits the calls of a pass: keeps what they give, and puts injected values in its place.
 
     activations: by tap name, what each call gave. seen: the names, in the order of the calls. live: the tensors among them that gradients are taken of.
-    rows: gradients of rows of a table, as the framework has them, by the place of the tensor. repeating: whether the backward pass has begun, in which a checkpointed part is computed once more. recording: of the operations
-    of the pass, where there is one; what taps do is no part of it.
+    rows: gradients of rows of a table, as the framework has them, by the place of the tensor. repeating: whether the backward pass
+    has begun, in which a checkpointed part is computed once more. recording: of the operations of the pass, where there is one; what taps do is no part of it.
     """
 
     is_tensor: Callable[[Any], bool]
