@@ -545,8 +545,9 @@ def _rules(ours: TensorInfo, theirs: TensorInfo) -> list[str]:
 def _ways(ours: TensorInfo, theirs: TensorInfo) -> list[str]:
     """Rules that take one shape to the other, the likeliest first."""
     every = ["same"]
-    if ours.trainable:
-        every = ["transpose", "same"] if len(ours.shape) == 2 else every
+    # Batch statistics are kept in the shape in which they are broadcast.
+    if ours.trainable or statistic_of(ours):
+        every = ["transpose", "same"] if len(ours.shape) == 2 else ["same", "conv"]
         every += arrangements(ours.shape, theirs.shape)
     return [rule for rule in every if fits(rule, [ours.shape], [theirs.shape])]
 

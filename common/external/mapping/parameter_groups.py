@@ -19,7 +19,7 @@ _ROLES = {
     "main": "kernel weight weights embeddings embedding gamma scale gain alpha w",
     "shift": "bias beta shift offset b",
     "mean": "moving_mean running_mean",
-    "variance": "moving_variance running_var",
+    "variance": "moving_variance moving_var running_variance running_var",
     "recurrent": "recurrent_kernel",
     "recurrent_shift": "recurrent_bias",
 }

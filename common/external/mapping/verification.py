@@ -32,6 +32,7 @@ _ROUNDS = 8
 _TRIALS = 300
 _SET_LIMIT = 4
 _ORDERS = 24
+_OF_LAYERS = ("weight", "bias")
 
 
 def refine(
@@ -170,14 +171,53 @@ class _Search:
                 orders = (self._repaired(self.pairs, partner) for partner in _orders(members))
                 choices.append([{index: pairs[index] for index in indices} for pairs in orders])
             self._at_once(choices)
+        self._at_once([self._with_parts(*two) for two in self._alike_in_parts()])
 
-    def _joined(self, place: int) -> list[dict[int, Pair]]:
-        """What a component could also be of which one side has several tensors in one: kernel and bias in another order."""
+    def _alike_in_parts(self) -> list[tuple[str, str]]:
+        """Modules of torch with tensors of the same shapes, of which one has a tensor that is a part of one of Keras's."""
+        shapes = {info.name: info.shape for info in self.bench.outlines[1].tensors}
+        modules: dict[str, list[object]] = {}
+        parts: set[str] = set()
+        for place, component in enumerate(self.parts):
+            for index in component.pairs if not self.is_fixed(place) else ():
+                for name in self.pairs[index].torch:
+                    modules.setdefault(_module(name), []).append((_slot(name), shapes[name]))
+                    parts |= {_module(name)} if len(self.pairs[index].torch) > 1 else set()
+        alike: dict[object, list[str]] = {}
+        for module, tensors in modules.items():
+            alike.setdefault(frozenset(tensors), []).append(module)
+        return [
+            two
+            for members in alike.values()
+            for two in itertools.combinations(members, 2)
+            if parts.intersection(two)
+        ]
+
+    def _with_parts(self, one: str, other: str) -> list[dict[int, Pair]]:
+        """The pairs of two modules of torch with each other's tensors, and then with those that lie in one in other orders."""
+        partner = {one: other, other: one}
+
+        def given(name: str) -> str:
+            module = partner.get(_module(name))
+            return name if module is None else module + name.removeprefix(_module(name))
+
+        pairs = [pair.model_copy(update={"torch": tuple(map(given, pair.torch))}) for pair in self.pairs]
+        changed = {index: pair for index, pair in enumerate(pairs) if pair != self.pairs[index]}
+        places = [
+            place for place, component in enumerate(self.parts) if changed.keys() & set(component.pairs)
+        ]
+        return [changed, *(changed | order for place in places for order in self._joined(place, pairs))]
+
+    def _joined(self, place: int, given: Sequence[Pair] | None = None) -> list[dict[int, Pair]]:
+        """What a component could also be of which one side has several tensors in one: kernel and bias in another order.
+
+        given: all pairs; default: those that are known.
+        """
         indices = self.parts[place].pairs
-        pairs = [self.pairs[index] for index in indices]
+        pairs = [(given or self.pairs)[index] for index in indices]
         if not any("->" in pair.rule and len(pair.keras) != len(pair.torch) for pair in pairs):
             return []
-        return [dict(zip(indices, changed, strict=True)) for changed in self._variants(place)]
+        return [dict(zip(indices, changed, strict=True)) for changed in self.bench.variants.of(pairs)]
 
     def _at_once(self, choices: Sequence[Sequence[dict[int, Pair]]]) -> None:
         """Take the first of the combinations of choices with which the outputs agree; the fewest changes come first."""
@@ -512,6 +552,17 @@ class _Search:
                     )
                     doubt, note = _and(doubt, said), pair.note
         return pair.model_copy(update={"doubt": doubt, "note": note, "source": source})
+
+
+def _module(name: str) -> str:
+    """Whose a tensor of torch is; a parameter that is no layer's is its own."""
+    parent, _, last = name.rpartition(".")
+    return parent if parent and last in _OF_LAYERS else name
+
+
+def _slot(name: str) -> str:
+    """What a tensor of torch is to its module."""
+    return name.removeprefix(_module(name))
 
 
 def _and(text: str | None, more: str) -> str:

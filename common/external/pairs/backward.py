@@ -173,16 +173,19 @@ class BackwardSearch:
         off = [row for row in rows if not row.agrees]
         if not off or self.search.barrier >= 0:
             return rows
-        groups = [off]
+        groups, agreed = [off], set[str]()
         if blocked:
-            off = [row for row in compared_now() if not row.agrees and not self._is_replaced(row)]
+            now = compared_now()
+            agreed = {place_of(row) for row in now if row.agrees}
+            off = [row for row in now if not row.agrees and not self._is_replaced(row)]
             groups = [list(group) for _, group in itertools.groupby(off, key=self.search.layer_of)][:_LAYERS]
         for group in groups:
             names = {place_of(row) for row in group}
 
-            def measure(names: set[str] = names) -> float:
+            # What puts one right and spoils another is no cause.
+            def measure(held: set[str] = names | agreed) -> float:
                 off = (row for row in compared_now() if not row.agrees)
-                return max((r.deviation for r in off if not blocked or place_of(r) in names), default=0.0)
+                return max((r.deviation for r in off if not blocked or place_of(r) in held), default=0.0)
 
             worst = max(row.deviation for row in group)
             for cause in gradient_causes(DeviatingTensor(bench, NOWHERE, [], measure, worst)):
@@ -191,9 +194,12 @@ class BackwardSearch:
         return rows
 
     def _is_replaced(self, row: TensorComparison) -> bool:
-        """Whether a gradient is of a layer in which an operation is replaced, which has gradients of its own."""
+        """Whether a gradient may be that of an operation which is replaced: the operation is in the layer, or sends gradients back to
+        it, where what Keras sends back before the layer's function is not known.
+        """
         layer = self.search.layer_of(row)
-        return any(layer in segment.keras for segment in self.search.replaced)
+        linear = any(point.linear and point.keras_layer == layer for point in self.search.bench.points)
+        return any(linear or layer in segment.keras for segment in self.search.replaced)
 
     def _first_of(self, stage: str, tensors: Sequence[TensorComparison]) -> Iterator[Finding]:
         """The first of a backward pass that deviates, with the others, which may follow from it."""

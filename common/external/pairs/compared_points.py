@@ -11,7 +11,7 @@ from parity.common.diagnosis.result import TensorComparison
 from parity.common.external.pairs.bench import Bench, PairTrace, compared, place_of
 from parity.common.external.pairs.computations import Computation
 from parity.common.external.pairs.points import Point, Segment, repaired_calls, segments_of
-from parity.common.external.process.layouts import aligned
+from parity.common.external.process.layouts import aligned, block_of
 from parity.common.external.process.pass_result import Arrays, PassResult
 from parity.common.parity.deviation import tensor_deviation
 
@@ -148,9 +148,11 @@ class ComparedPoints:
         return measure
 
     def _is_made_elsewhere(self, trace: PairTrace, point: Point, training: bool) -> bool:
-        """Whether torch computes behind a point what Keras has there, or Keras what torch has there."""
+        """Whether torch computes behind a point what Keras has there, or Keras what torch has there; or one leaves a crop to what follows."""
         bench, due = self._bench, trace.expected[point.name]
         own, later = trace.injected.activations.get(point.torch), False
+        if own is not None and (block_of(due, own) or block_of(own, due)):
+            return True
         for tap, value in trace.reference.activations.items():
             is_here = tap == point.keras
             # What Keras's layer does behind what is meant comes later, too.

@@ -39,6 +39,7 @@ KINDS = {
     "operation": "another operation",
     "argument": "other arguments",
     "arrangement": "elements arranged otherwise",
+    "part": "another part",
     "broadcast": "shapes that are broadcast",
     "sequence": "operations in another order",
     "left_out": "something left out",
@@ -64,11 +65,13 @@ class Difference:
     # What else differs inside of what both compute is left out.
     @property
     def _torch_told(self) -> str:
-        return str(self.torch) if self.inner is None else self.torch.told(1 + (self.kind == "too_much"))
+        deeper = self.kind in ("too_much", "sequence")
+        return str(self.torch) if self.inner is None else self.torch.told(1 + deeper)
 
     @property
     def _keras_told(self) -> str:
-        return str(self.keras) if self.inner is None else self.keras.told(1 + (self.kind == "left_out"))
+        deeper = self.kind in ("left_out", "sequence")
+        return str(self.keras) if self.inner is None else self.keras.told(1 + deeper)
 
     def _over(self, part: Expression) -> str:
         """Over how many numbers a softmax is taken, where both are one: TensorFlow's is over the last axis, to which its code moves another."""
@@ -153,7 +156,7 @@ def _differences(torch: Expression, keras: Expression, seen: set[tuple[int, int]
     if torch.name and keras.name and _rest(torch.operands, keras.operands) == ([], []):
         return [Difference("operation", torch, keras)]
     if _exchanged(torch, keras):
-        return [Difference("sequence", torch, keras)]
+        return [Difference("sequence", torch, keras, _within_both(torch, keras))]
     # A part is taken of what should be the same.
     if _is_part_of(torch, keras):
         return _differences(torch.operands[0], keras, seen)
@@ -167,7 +170,7 @@ def _differences(torch: Expression, keras: Expression, seen: set[tuple[int, int]
         return [Difference("left_out", replace(inner, line=torch.line), keras, of)]
     if (inner := _inside(torch, keras)) is not None:
         of = (inner, keras) if _differences(inner, keras, seen) else None
-        return [Difference("too_much", torch, inner, of)]
+        return [Difference("too_much", torch, replace(inner, line=keras.line), of)]
     return [Difference("other", torch, keras)]
 
 
@@ -223,6 +226,14 @@ def _that_show(function: Expression, given: Expression, found: list[Difference])
     even = function.name in ("abs", "square") or (function.name == "pow" and numbers == [2])
     signs = even and given.name == "sub"
     return [each for each in found if not (signs and each.kind == "order" and each.keras is given)]
+
+
+def _within_both(torch: Expression, keras: Expression) -> tuple[Expression, Expression] | None:
+    """Of f(g(x)) and g(f(y)) x and y, where these differ too."""
+    (theirs,), (ours,) = ([each for each in whole.operands if each.name] for whole in (torch, keras))
+    due = [inner for each in keras.operands for inner in (each.operands if each is ours else (each,))]
+    more, less = _rest([*theirs.operands, *(each for each in torch.operands if each is not theirs)], due)
+    return (more[0], less[0]) if len(more) == len(less) == 1 else None
 
 
 def _is_part_of(part: Expression, whole: Expression) -> bool:

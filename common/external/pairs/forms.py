@@ -1,4 +1,4 @@
-"""Of expressions that both frameworks' code has in other forms one: means, variances, signs, masks, scaled products, logarithms of sums."""
+"""Of expressions that both frameworks' code has in other forms one: means, variances, signs, masks, leaky ReLUs, scaled products, logarithms of sums."""
 
 from __future__ import annotations
 
@@ -76,8 +76,19 @@ def _masked(made: Expression) -> Expression:
     if len(made.operands) != 3:
         return made
     where, one, other = made.operands
+    if (slope := _slope(where, one, other)) is not None:
+        return replace(made, name="leaky_relu", operands=(one,), settings=(("negative_slope", slope),))
     hides = is_far_below(other) and not is_far_below(one)
     return replace(made, operands=(_opposite(where), other, one)) if hides else made
+
+
+def _slope(where: Expression, one: Expression, other: Expression) -> float | None:
+    """By what a tensor is multiplied where it is not above zero; None where that is not what is chosen."""
+    if where.name != "gt" or other.name != "mul" or where.operands[1].number != 0:
+        return None
+    numbers = [each.number for each in other.operands if each.number is not None]
+    of = [each.tensor for each in (where.operands[0], one, *other.operands) if each.number is None]
+    return numbers[0] if len(numbers) == 1 and len(of) == 3 and None not in of and len({*of}) == 1 else None
 
 
 def _opposite(of: Expression) -> Expression:

@@ -71,7 +71,8 @@ def _of_all(causes: Sequence[Explanation]) -> Explanation:
     more = layers[1:]
     if not more:
         return first
-    others = f", and {len(more) - _NAMED} others" if len(more) > _NAMED else ""
+    rest = len(more) - _NAMED
+    others = f", and {rest} other{'s' * (rest > 1)}" if rest > 0 else ""
     text = f"{first.text}, and so for {len(more)} more: {', '.join(more[:_NAMED])}{others}"
     evidence = f"{first.evidence}; each of the others by its own deviation"
     return replace(first, text=text, evidence=evidence, layers=layers)

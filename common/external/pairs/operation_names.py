@@ -79,7 +79,6 @@ SAID: dict[str, dict[int, str]] = {
     "OneHot": {1: "depth", 2: "on", 3: "off"},
     "TopKV2": {1: "k"},
     "bucketize": {1: "boundaries"},
-    **{name: {0: "shape"} for name in ("Conv2DBackpropInput", "Conv3DBackpropInputV2")},
 }
 # Settings of TensorFlow's that say how and not what.
 IGNORED = frozenset(

@@ -183,12 +183,35 @@ def _plus_product(made: Operation, reader: Reader) -> Expression:
     return Expression("add", (Expression("matmul", (x, kernel), line=made.line), bias))
 
 
-def _with_bias(made: Operation, reader: Reader) -> Expression | None:
-    """torch's convolution with a bias."""
-    if len(made.tensors) < 3:
+def _convolution(made: Operation, reader: Reader) -> Expression | None:
+    """torch's convolution, of either direction, with a bias or without."""
+    if len(made.tensors) > 2:
+        plain = replace(made, arguments=(*made.arguments[:2], Argument(), *made.arguments[3:]))
+        return Expression("add", (_operation(plain, reader), reader.read(made.tensors[2])))
+    if not made.settings.get("transposed"):
         return None
-    plain = replace(made, arguments=(*made.arguments[:2], Argument(), *made.arguments[3:]))
-    return Expression("add", (_operation(plain, reader), reader.read(made.tensors[2])))
+    settings = {key: value for key, value in made.settings.items() if key != "transposed"}
+    return replace(_operation(replace(made, settings=settings), reader), name="conv_transpose")
+
+
+def _convolution_back(made: Operation, reader: Reader) -> Expression:
+    """TensorFlow's transposed convolution, which is given its kernel first; the shape follows from what else it is told."""
+    read = _operation(replace(made, name="conv_transpose"), reader)
+    kernel, x = read.operands[-2:]
+    return replace(read, operands=(x, kernel))
+
+
+def _written_by_index(made: Operation, reader: Reader) -> Expression | None:
+    """torch's `y[:, order] = x`, where all of an axis is written: x in the inverse order."""
+    _, indices, values = made.arguments[:3]
+    given = [(axis, each.tensor) for axis, each in enumerate(indices.several) if each.tensor is not None]
+    few = reader.computation.few.get(given[0][1]) if len(given) == 1 else None
+    size = reader.computation.shapes[made.results[0]]
+    if not isinstance(few, list) or values.tensor is None or sorted(few) != [*range(size[given[0][0]])]:
+        return None
+    inverse = sorted(range(len(few)), key=few.__getitem__)
+    numbers = Expression(text=f"{UNNAMED[0]} {brief(inverse)}")
+    return Expression("gather", (reader.read(values.tensor), numbers), (("axis", given[0][0]),))
 
 
 def _square(made: Operation, reader: Reader) -> Expression:
@@ -315,7 +338,11 @@ _SPECIAL: dict[str, Callable[[Operation, Reader], Expression | None]] = {
     "Einsum": _einsum,
     "addmm": _plus_product,
     "baddbmm": _plus_product,
-    "convolution": _with_bias,
+    "convolution": _convolution,
+    "Conv2DBackpropInput": _convolution_back,
+    "Conv3DBackpropInputV2": _convolution_back,
+    "index_put": _written_by_index,
+    "_index_put_impl": _written_by_index,
     "Square": _square,
     "SquaredDifference": _squared_difference,
     "mse_loss": _mean_squared_error,

@@ -26,7 +26,7 @@ from parity.common.external.pairs.explain import Attribution, DeviatingTensor, m
 from parity.common.external.pairs.expressions import UNNAMED, Expression
 from parity.common.external.pairs.places import CAUSE, Place, Replacement, Substitution, recorded
 from parity.common.external.pairs.reading import Reader
-from parity.common.external.process.layouts import back
+from parity.common.external.process.layouts import back, block_of
 from parity.common.parity.deviation import tensor_deviation
 
 DROPS = "that drops a share of"
@@ -282,16 +282,40 @@ class View:
 
     def _opened(self, torch: Expression, keras: Expression) -> list[Difference]:
         """The differences of what both compute, those inside of others and behind what only happens to be the same, too."""
-        found, several = [], differences(torch, keras)
+        part = self._other_part(torch, keras)
+        found, several = [], differences(torch, keras) if part is None else [part]
         for each in several:
             if each.inner is None:
                 found += self._behind(each)
                 continue
-            inner = self._inside(*each.inner)
+            tried = self._inside(*each.inner)
+            inner = tried or self._opened(*each.inner)
             # Once the inner one is made good what is left is the outer one, where that is all.
-            shown = len(inner) == len(several) == 1
-            found += [replace(one, shown=shown) for one in (each, *(inner or self._opened(*each.inner)))]
+            shown = len(inner) == len(several) == 1 and (bool(tried) or inner[0].shown)
+            found += [replace(one, shown=shown) for one in (each, *inner)]
         return found
+
+    def _other_part(self, torch: Expression, keras: Expression) -> Difference | None:
+        """That torch takes another part of a tensor than the one that Keras computes, as a crop at another side; None where it is not so."""
+        whole, chain = torch, torch.chain
+        while whole.name == "slice":
+            whole = whole.operands[0]
+            chain += whole.chain
+        if whole is torch or None in (whole.tensor, keras.tensor) or chain or keras.chain:
+            return None
+        assert whole.tensor is not None and keras.tensor is not None
+        (outer,), (inner,) = self.torch.values(whole.tensor), self.keras.values(keras.tensor)
+        block = block_of(inner, outer)
+        if block is None:
+            return None
+        due = whole
+        for axis, (kept, size) in enumerate(zip(block, outer.shape, strict=True)):
+            ends = [("start", kept.start)] * (kept.start > 0) + [("stop", kept.stop - size)] * (
+                kept.stop < size
+            )
+            due = Expression("slice", (due,), (("axis", axis), *ends)) if ends else due
+        # That it is so was measured, element by element.
+        return Difference("part", torch, replace(due, line=keras.line), shown=True)
 
     def _behind(self, found: Difference) -> list[Difference]:
         """The differences of what made torch's part, where that only happens to be a tensor that both have, or a number, and is

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from itertools import permutations
+from itertools import permutations, product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +27,8 @@ class InKerasLayout(NamedTuple):
 
 # Of more axes not all orders are tried.
 _MOST_AXES = 5
+# Elements of an axis that a crop leaves out, at most.
+_MOST_CROPPED = 4
 # Squares of differences, of those of the numbers themselves: equal but for rounding.
 _EQUAL = 1e-16
 # So many times as far as in the nearest layout are numbers in another one, where they tell which it is.
@@ -117,6 +119,24 @@ def fitting(keras: Array, torch: Array) -> list[InKerasLayout]:
         found.append(InKerasLayout(to_keras_layout(torch), "channels_first"))
         found.append(InKerasLayout(np.swapaxes(torch, 0, 1), "time_first"))
     return [one for one in found if one.array.shape == keras.shape]
+
+
+def block_of(inner: Array, outer: Array) -> tuple[slice, ...] | None:
+    """Which part of an array (batch, ...) another one is, in its layout or the other framework's; None where it is none.
+
+    Of an axis at most a few elements are left out.
+    """
+    for array in (inner, to_keras_layout(inner), to_torch_input(inner) if inner.ndim > 2 else inner):
+        if array.ndim != outer.ndim or array.shape == outer.shape:
+            continue
+        beyond = [wide - narrow for wide, narrow in zip(outer.shape, array.shape, strict=True)]
+        if beyond[0] or min(beyond) < 0 or max(beyond) > _MOST_CROPPED:
+            continue
+        for starts in product(*(range(more + 1) for more in beyond)):
+            block = tuple(slice(start, start + size) for start, size in zip(starts, array.shape, strict=True))
+            if _distance(array, outer[block]) <= _EQUAL * _size(array):
+                return block
+    return None
 
 
 def back(keras: Array, how: str) -> Array:
