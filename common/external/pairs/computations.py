@@ -25,6 +25,8 @@ from parity.common.external.process.worker import ExternalWorker
 WHOLE = frozenset(
     ("batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm", "lstm", "gru", "simple_rnn")
 )
+# What takes its type alone from a tensor.
+_FILLED = ("new_full", "new_ones", "new_zeros")
 Whole = tuple[str, Any]
 _MOST_AXES = 6
 # Of a number that someone would write, at most.
@@ -153,7 +155,7 @@ class Computation:
                     maker is None
                     or (
                         (maker.name != "ReadVariableOp" or print_[0] == 1)
-                        and all(map(self.is_number, maker.tensors))
+                        and (maker.name in _FILLED or all(map(self.is_number, maker.tensors)))
                     )
                 )
             )
