@@ -132,7 +132,7 @@ WRONG = [
             (
                 "forward/cropped",
                 "operation:part",
-                "padded[:, :, 2:] where Keras computes padded[:, :, :-2]",
+                "padded[:, :, 2:, 2:] where Keras computes padded[:, :, :-2, :-2]",
             )
         ],
     ),
@@ -142,7 +142,7 @@ WRONG = [
         "corners, crop",
         [
             ("forward/merged", "operation:other", "align_corners=True"),
-            ("forward/cropped", "operation:part", "padded[:, :, 2:]"),
+            ("forward/cropped", "operation:part", "padded[:, :, 2:, 2:]"),
         ],
     ),
     (

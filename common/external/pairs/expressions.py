@@ -70,8 +70,9 @@ class Expression:
             ]
             return f" {sign} ".join(of_sums)
         if self.name in PARTS and operands:
-            whole = f"({operands[0]})" if self.operands[0].name in BETWEEN else operands[0]
-            return f"{whole}{_index(dict(self.settings))}"
+            of, taken = _of_part(self)
+            told = of.told(depth - 1)
+            return f"{f'({told})' if of.name in BETWEEN and told != '...' else told}{_index(taken)}"
         # A name of a sum needs no brackets here.
         sums = {each.text for each in self.operands if not each.name and each.text.startswith("(")}
         operands = [text[1:-1] if text in sums else text for text in operands]
@@ -95,12 +96,30 @@ class Expression:
         return Counter(part.same for part in self.parts() if part.same is not None)
 
 
-def _index(settings: Mapping[str, Any]) -> str:
+def _of_part(part: Expression) -> tuple[Expression, dict[int, str]]:
+    """Of what a part is taken, and by axis what: slices of several axes are one part."""
+    of, taken = part, dict[int, str]()
+    while of.name in PARTS and of.operands:
+        settings = dict(of.settings)
+        axis = settings.get("axis", 0)
+        ends = [str(settings.get(name, "")) for name in ("start", "stop", "step")]
+        if taken and (of.name != "slice" or axis < 0 or axis in taken or min(taken) < 0):
+            break
+        taken[axis] = (
+            str(settings["index"]) if "index" in settings else ":".join(ends if ends[2] else ends[:2])
+        )
+        of = of.operands[0]
+        if "index" in settings:  # it has an axis less
+            break
+    return of, taken
+
+
+def _index(taken: Mapping[int, str]) -> str:
     """A part of a tensor as one indexes it: '[:, 1:]'."""
-    ends = [str(settings.get(name, "")) for name in ("start", "stop", "step")]
-    part = settings["index"] if "index" in settings else ":".join(ends if ends[2] else ends[:2])
-    axis = settings.get("axis", 0)
-    return f"[{':, ' * axis}{part}]" if axis >= 0 else f"[..., {part}{', :' * (-axis - 1)}]"
+    first, last = min(taken), max(taken)
+    if first < 0:
+        return f"[..., {taken[first]}{', :' * (-first - 1)}]"
+    return f"[{', '.join(taken.get(axis, ':') for axis in range(last + 1))}]"
 
 
 def brief(value: Any) -> str:
