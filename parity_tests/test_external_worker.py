@@ -691,6 +691,7 @@ def test_rates_are_read_step_by_step_and_one_can_be_held(nets: dict[str, Externa
         ("hidden", "have it give both, optimizer and scheduler"),
         ("cycling", "the scheduler changes momentum too"),
         ("short", "the scheduler has no rate for step 4"),
+        ("rateless", "its parameter groups have no 'lr'"),
         ("waiting", "ReduceLROnPlateau goes by a loss"),
         ("groups", "several learning rates at step 0"),
     ):

@@ -60,6 +60,12 @@ def short(parameters):
     return optimizer, torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.5, total_steps=3, cycle_momentum=False)
 
 
+def rateless(parameters):
+    optimizer = torch.optim.SGD(parameters, 0.5)
+    optimizer.rates = [group.pop("lr") for group in optimizer.param_groups]
+    return optimizer
+
+
 def waiting(parameters):
     optimizer = torch.optim.SGD(parameters, 0.5)
     return optimizer, torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)

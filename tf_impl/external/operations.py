@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework import op_callbacks
 
@@ -105,10 +106,18 @@ class _Operations:
             pairs = zip((attributes or ())[::2], (attributes or ())[1::2], strict=True)
             settings = {plain(name): plain(value) for name, value in pairs}
             arguments = [{"value": number} for number in given]
-            recording.add(recording.key_of(kind), kind, arguments, made, kind in _REARRANGING, settings)
+            rearranges = kind in _REARRANGING or _takes_all(kind, inputs, outputs)
+            recording.add(recording.key_of(kind), kind, arguments, made, rearranges, settings)
 
     def _number(self, tensor: tf.Tensor) -> int:
         if id(tensor) not in self._numbers:
             self._alive.append(tensor)
             self._numbers[id(tensor)] = self._recording.number_of(array_of(tensor))
         return self._numbers[id(tensor)]
+
+
+def _takes_all(kind: str, inputs: Any, outputs: Any) -> bool:
+    """Whether a slice is of all elements, in their order, as one that only adds axes."""
+    if kind != "StridedSlice" or tf.size(inputs[0]) != tf.size(outputs[0]):
+        return False
+    return bool(np.array_equal(np.ravel(inputs[0]), np.ravel(outputs[0])))

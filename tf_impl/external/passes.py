@@ -73,8 +73,12 @@ def _replaced(tensor: tf.Tensor, injected: Array | None, sent: Array | None) -> 
 
 
 @contextmanager
-def visited(model: keras.Layer, taps: Tapped) -> Iterator[None]:
-    """Have `taps.visit` called at the end of each call of a layer below the model."""
+def visited(model: keras.Layer, taps: Tapped, training: bool) -> Iterator[None]:
+    """Have `taps.visit` called at the end of each call of a layer below the model.
+
+    training: the mode, which is nothing to TensorFlow's kernels.
+    """
+    del training
     paths = {id(layer): path for path, layer in names.layers(model).items()}
     calling = keras.Layer.__call__
 

@@ -71,15 +71,20 @@ def with_scheduler(target: Target, model: nn.Module) -> tuple[torch.optim.Optimi
     called 'model', 'module' or 'net', and with the target's arguments.
 
     Raises:
-        ExternalModelError: the target cannot be imported, fails, or gives no torch.optim.Optimizer.
+        ExternalModelError: the target cannot be imported, fails, gives no torch.optim.Optimizer, or one without a learning rate.
     """
     wanted = "a torch.optim.Optimizer, or one with its scheduler"
     cls = torch.optim.Optimizer
     found = made(target, "torch", (cls, tuple, list), wanted, model, (list(model.parameters()),))
-    if isinstance(found, cls):
-        return found, None
-    if len(found) == 2 and isinstance(found[0], cls) and isinstance(found[1], LRScheduler):
-        return found[0], found[1]
+    alone = isinstance(found, cls)
+    if alone or (len(found) == 2 and isinstance(found[0], cls) and isinstance(found[1], LRScheduler)):
+        optimizer, scheduler = (found, None) if alone else found
+        if any(group.get("lr") is None for group in optimizer.param_groups):
+            raise ExternalModelError(
+                f"{target}: its parameter groups have no 'lr', and nothing else tells the learning rate of each step; keep it in"
+                " group['lr'], and have a scheduler move it"
+            )
+        return optimizer, scheduler
     given = ", ".join(qualified(type(each)) for each in found)
     raise ExternalModelError(f"{target} gives ({given}); it must give {wanted}")
 

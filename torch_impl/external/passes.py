@@ -67,8 +67,11 @@ class _Replaced(torch.autograd.Function):
 
 
 @contextmanager
-def visited(model: nn.Module, taps: Tapped) -> Iterator[None]:
-    """Have `taps.visit` called at the end of each call of a module below the model."""
+def visited(model: nn.Module, taps: Tapped, training: bool) -> Iterator[None]:
+    """Have `taps.visit` called at the end of each call of a module below the model.
+
+    training: the mode. In it all is computed as for gradients, taken or not: without any, torch takes other kernels.
+    """
 
     def hook_of(path: str) -> Any:
         def visit(module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
@@ -79,7 +82,7 @@ def visited(model: nn.Module, taps: Tapped) -> Iterator[None]:
         return visit
 
     with ExitStack() as stack:
-        stack.enter_context(torch.set_grad_enabled(taps.differentiable))
+        stack.enter_context(torch.set_grad_enabled(training or taps.differentiable))
         for path, module in names.layers(model).items():
             stack.callback(module.register_forward_hook(hook_of(path), with_kwargs=True).remove)
         yield

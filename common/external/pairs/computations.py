@@ -25,8 +25,8 @@ from parity.common.external.process.worker import ExternalWorker
 WHOLE = frozenset(
     ("batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm", "lstm", "gru", "simple_rnn")
 )
-# What takes its type alone from a tensor.
-_FILLED = ("new_full", "new_ones", "new_zeros")
+# What takes its type and shape alone from a tensor.
+_FILLED = ("new_full", "new_ones", "new_zeros", "zeros_like", "ZerosLike")
 Whole = tuple[str, Any]
 _MOST_AXES = 6
 # Of a number that someone would write, at most.

@@ -11,7 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from parity.common.diagnosis import limits
-from parity.common.external.pairs.expressions import COMMUTATIVE, PARTS, UNNAMED, Expression, is_far_below
+from parity.common.external.pairs.expressions import (
+    CAUSAL,
+    COMMUTATIVE,
+    HIDDEN,
+    PARTS,
+    UNNAMED,
+    Expression,
+    is_far_below,
+)
 
 # More differences than these in one expression are told as one.
 _MOST = 3
@@ -30,7 +38,7 @@ _IN_ORDER = (
     "stop_gradient",
 )
 _ONE_BY_ONE = ("add", "sub", "mul", "div", "maximum", "minimum", "pow")
-_RECURRENT = ("lstm", "gru", "simple_rnn")
+RECURRENT = ("lstm", "gru", "simple_rnn")
 KINDS = {
     "number": "another number",
     "divisor": "another divisor",
@@ -93,7 +101,7 @@ class Difference:
             and self.torch.operands
             and self.torch.operands[0].name == self.keras.name
         )
-        if taken and self.keras.name in _RECURRENT:
+        if taken and self.keras.name in RECURRENT:
             return f"the last states of {self.keras.name} (h_n[-1]; of both directions torch.cat([h_n[-2], h_n[-1]], -1))"
         if self.torch.name == self.keras.name == "tile" and (times := _in_turn(self.keras)):
             return f"{self.keras.operands[0]}.repeat_interleave({times}), each part again and again; torch's repeat gives the whole again,"
@@ -138,6 +146,7 @@ def _differences(torch: Expression, keras: Expression, seen: set[tuple[int, int]
         found = _of_one_operation(*quotients, set(seen))
         if len(found) == 1 and found[0].keras is quotients[1].operands[1]:
             return [replace(found[0], kind="divisor")]
+    torch, keras = _as_product(torch, keras), _as_product(keras, torch)
     if torch.name == keras.name and _is_broadcast(torch) and not _is_broadcast(keras):
         return [Difference("broadcast", torch, keras)]
     if torch.number is not None and keras.number is not None:
@@ -165,7 +174,7 @@ def _differences(torch: Expression, keras: Expression, seen: set[tuple[int, int]
     # A function of what should be the same, and more inside of it.
     if (inner := _inside(keras, torch)) is not None:
         more = _that_show(keras, inner, _differences(torch, inner, seen))
-        more = [each for each in more if not _is_weak(each)]
+        more = [each for each in more if not is_weak(each)]
         of = (torch, inner) if more else None
         return [Difference("left_out", replace(inner, line=torch.line), keras, of)]
     if (inner := _inside(torch, keras)) is not None:
@@ -181,6 +190,16 @@ def _as_quotient(mean: Expression, other: Expression) -> Expression:
     terms = math.prod(mean.operands[0].shape) / math.prod(mean.shape)
     of = replace(mean, name="sum", tensor=None)
     return replace(mean, name="div", operands=(of, Expression(number=terms)), settings=())
+
+
+def _as_product(quotient: Expression, other: Expression) -> Expression:
+    """What is divided by a number, as a product, where the other is one."""
+    if quotient.name != "div" or other.name != "mul" or not quotient.operands[1].number:
+        return quotient
+    if not any(each.number is not None for each in other.operands):
+        return quotient
+    factor = Expression(number=1 / quotient.operands[1].number)
+    return replace(quotient, name="mul", operands=(quotient.operands[0], factor))
 
 
 def _in_turn(tile: Expression) -> str:
@@ -261,13 +280,13 @@ def _of_one_operation(torch: Expression, keras: Expression, seen: set[tuple[int,
         return [Difference("left_out", torch, keras)]
     if not less:
         return [Difference("too_much", torch, keras)]
-    pairs = _paired(more, less)
+    pairs = _paired(more, less) or _in_places(torch, keras, more, less)
     if pairs is None:
         return [Difference("other", torch, keras)]
     found = [
         each for one, other in pairs for each in _that_show(keras, other, _differences(one, other, seen))
     ]
-    found = [each for each in found if not _is_weak(each)] or found
+    found = [each for each in found if not is_weak(each)] or found
     if len(found) == 2 and {each.kind for each in found} == {"operand"}:
         one, other = found
         if alike(one.torch, other.keras) and alike(one.keras, other.torch):
@@ -290,7 +309,11 @@ def _repeated(found: Difference) -> tuple[str, ...]:
 
 
 def alike(one: Expression, other: Expression) -> bool:
-    """Whether two expressions are one tensor that both models have, or the same number."""
+    """Whether two expressions are one tensor that both models have, or the same number, or masks that are called alike."""
+    if not one.name and one.text == other.text and one.text in (CAUSAL, HIDDEN):
+        return True
+    if one.name == other.name == "not":
+        return alike(one.operands[0], other.operands[0])
     if one.number is not None and other.number is not None:
         if one.number == other.number:
             return True
@@ -377,7 +400,20 @@ def _paired(
     return pairs
 
 
-def _is_weak(found: Difference) -> bool:
+def _in_places(
+    torch: Expression, keras: Expression, more: Sequence[Expression], less: Sequence[Expression]
+) -> list[tuple[Expression, Expression]] | None:
+    """What stands for what where the order of operands counts: what is at the same place; None where it does not count."""
+    if torch.name in COMMUTATIVE or len(torch.operands) != len(keras.operands):
+        return None
+    both = list(zip(torch.operands, keras.operands, strict=True))
+    pairs = [pair for pair in both if not alike(*pair)]
+    rest = [[id(each) for each in side] for side in (more, less)]
+    fit = all(id(one) in rest[0] and id(other) in rest[1] for one, other in pairs)
+    return pairs if fit and len(pairs) == len(more) == len(less) else None
+
+
+def is_weak(found: Difference) -> bool:
     """Whether it counts only where that is all: by how much something is hidden, or an order within one operation, which was not measured."""
     if found.kind == "arrangement":
         return bool(found.torch.name) and None in (found.torch.tensor, found.keras.tensor)

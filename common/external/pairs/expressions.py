@@ -14,6 +14,8 @@ _DEPTH, _DEEPEST, _LENGTH = 5, 12, 360
 _OPERANDS = 5
 # How tensors are called that are no weight, no input and nothing of the other model: by their numbers, or their shape.
 UNNAMED = ("the numbers", "a tensor of")
+# How masks are called that code makes in many ways.
+CAUSAL, HIDDEN = "a causal mask", "what a causal mask hides"
 BETWEEN = {"add": "+", "sub": "-", "mul": "*", "div": "/", "matmul": "@"}
 # What takes a part of a tensor.
 PARTS = ("take", "slice")

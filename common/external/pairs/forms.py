@@ -76,10 +76,17 @@ def _masked(made: Expression) -> Expression:
     if len(made.operands) != 3:
         return made
     where, one, other = made.operands
+    if where.name == "lt" and one.name == "add" and _is_same(where.operands[0], other):
+        # Keras counts indices below zero from the end.
+        return other
     if (slope := _slope(where, one, other)) is not None:
         return replace(made, name="leaky_relu", operands=(one,), settings=(("negative_slope", slope),))
     hides = is_far_below(other) and not is_far_below(one)
     return replace(made, operands=(_opposite(where), other, one)) if hides else made
+
+
+def _is_same(one: Expression, other: Expression) -> bool:
+    return one.tensor is not None and one.tensor == other.tensor
 
 
 def _slope(where: Expression, one: Expression, other: Expression) -> float | None:
@@ -107,6 +114,21 @@ def _sum(made: Expression) -> Expression:
     return made
 
 
+def _gelu(made: Expression) -> Expression:
+    """x / 2 (1 + tanh(...)) or x / 2 (1 + erf(...)): a GELU."""
+    leaves = [part for part in made.parts() if not part.name and part.number is None]
+    inner = [part for part in made.parts() if part.name in ("tanh", "erf", "erfc")]
+    numbers = [part.number for part in made.parts() if part.number is not None]
+    of = {part.tensor for part in leaves}
+    factor = _GELU.get(inner[0].name) if len(inner) == 1 else None
+    if factor is None or len(of) != 1 or None in of or 0.5 not in numbers:
+        return made
+    if not any(math.isclose(number, each, rel_tol=1e-6) for number in numbers for each in factor):
+        return made
+    settings = (("approximate", "tanh"),) if inner[0].name == "tanh" else ()
+    return replace(made, name="gelu", operands=(leaves[0],), settings=settings)
+
+
 def _reached(made: Expression, names: tuple[str, ...]) -> Expression | None:
     """What operations of these names are made of, each of the first operand of the one before; None where they are others."""
     for name in names:
@@ -131,10 +153,17 @@ def _filled(made: Expression) -> float | None:
 
 
 _FILLED = {"zeros_like": 0.0, "ones_like": 1.0}
+# By the function within, numbers that a GELU has there.
+_GELU = {
+    "tanh": (math.sqrt(2 / math.pi),),
+    "erf": (math.sqrt(2), math.sqrt(0.5)),
+    "erfc": (math.sqrt(2), -math.sqrt(2), math.sqrt(0.5), -math.sqrt(0.5)),
+}
 _SIMPLER: dict[str, Callable[[Expression], Expression]] = {
     "matmul": _product,
     "where": _masked,
     "add": _sum,
+    "mul": _gelu,
     "and": _all_of,
     "mean": _variance,
     "sqrt": _deviation,

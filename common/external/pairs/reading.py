@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from parity.common.external.pairs.computations import WHOLE, Argument, Computation, Operation
-from parity.common.external.pairs.expressions import BETWEEN, COMMUTATIVE, UNNAMED, Expression, brief
+from parity.common.external.pairs.expressions import BETWEEN, CAUSAL, COMMUTATIVE, UNNAMED, Expression, brief
 from parity.common.external.pairs.forms import simplified
 from parity.common.external.pairs.operation_names import CALLED, IGNORED, NAMES, SAID, SILENT, USUAL
 from parity.common.external.process.operations import COUNTS
@@ -240,15 +241,18 @@ def _norm(made: Operation, reader: Reader) -> Expression | None:
 
 
 def _attention(made: Operation, reader: Reader) -> Expression | None:
-    """torch's `scaled_dot_product_attention`, but for one that is told to be causal, which makes no mask that one could see."""
+    """torch's `scaled_dot_product_attention`."""
     query, key, value, *mask = made.tensors
-    if made.settings.get("is_causal") or made.settings.get("dropout_p") or len(mask) > 1:
+    if made.settings.get("dropout_p") or len(mask) > 1:
         return None
     size = reader.computation.shapes[query][-1]
     scale = Expression(number=float(made.settings.get("scale") or size**-0.5))
     scores = Expression(
         "mul", (Expression("matmul", (reader.read(query), reader.read(key)), line=made.line), scale)
     )
+    if made.settings.get("is_causal"):
+        hidden = Expression("not", (Expression(text=CAUSAL),))
+        scores = Expression("where", (hidden, Expression(number=-math.inf), scores), line=made.line)
     if mask:
         scores = simplified(Expression("add", (scores, reader.read(mask[0]))))
     return Expression("matmul", (Expression("softmax", (scores,), line=made.line), reader.read(value)))
@@ -257,6 +261,15 @@ def _attention(made: Operation, reader: Reader) -> Expression | None:
 def _masked_fill(made: Operation, reader: Reader) -> Expression:
     x, mask, value = made.arguments[:3]
     return Expression("where", (_operand(mask, reader), _operand(value, reader), _operand(x, reader)))
+
+
+def _identity(made: Operation, reader: Reader) -> Expression | None:
+    """TensorFlow's matrix with ones along its diagonal."""
+    shape = reader.computation.shapes[made.results[0]]
+    ones = made.tensors[:1] and reader.computation.is_number(made.tensors[0])
+    value = reader.read(made.tensors[0]).number if ones else None
+    square = len(shape) == 2 and shape[0] == shape[1]
+    return Expression("eye", (), (("n", shape[0]),)) if value == 1 and square else None
 
 
 def _reversed_difference(made: Operation, reader: Reader) -> Expression:
@@ -343,6 +356,7 @@ _SPECIAL: dict[str, Callable[[Operation, Reader], Expression | None]] = {
     "Conv3DBackpropInputV2": _convolution_back,
     "index_put": _written_by_index,
     "_index_put_impl": _written_by_index,
+    "MatrixDiagV3": _identity,
     "Square": _square,
     "SquaredDifference": _squared_difference,
     "mse_loss": _mean_squared_error,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from parity.common.diagnosis import limits
@@ -36,35 +36,85 @@ def structural_causes(
     view = View(tensor.bench, place)
     point = tensor.segment.point
     layers = ("the outputs" if point is None else point.keras_layer,)
+    lines = set[int]()
     tried = itertools.chain(view.rearranged(), view.trials())
-    for _, group in itertools.groupby(tried, key=lambda each: (each.torch_result, each.keras_result)):
-        # Where what follows agrees, so does the order of elements; of two defects, one by the other's place, that does not.
-        found: tuple[Substitution, Replacement, float] | None = None
-        for substitution in group:
-            replacement = view.replacement(substitution)
-            if replacement is None:
-                continue
-            follows = around.deviation_with([replacement]) <= limits.LIVE_FLOAT64
-            deviation = 0.0 if follows else tensor.deviation_with([replacement])
-            if (follows or found is None) and deviation <= limits.LIVE_FLOAT64 and keeps([replacement]):
-                found = substitution, replacement, deviation
-                if follows:
-                    break
-        if found is not None:
-            substitution, replacement, deviation = found
-            if place.training:
-                replacement = _in_inference_too(tensor.bench, place, substitution, replacement)
-            holds = _holds_with_other_weights(tensor.bench, place, point, substitution)
-            view.record_again()
-            evidence = tensor.by_experiment(
-                deviation,
-                ": all that is used there agrees, and with what Keras computes in its place so does what follows"
-                + ("; with other weights, too" if holds else ""),
-            )
-            return view.attributed(substitution, replacement, evidence, layers, holds is True)
+    for (operation, _, _), group in itertools.groupby(tried, key=_results):
+        found = list[Substitution]()
+        # What a loop does otherwise it does each time: one call alone put right shows nothing.
+        if operation not in lines:
+            several = view.repeated(operation)
+            lines |= {each.torch.number for calls in several[:1] for each in calls}
+            found = next((calls for calls in several if _follows(view, around, keeps, calls)), [])
+        found = found or _best_of(view, tensor, around, keeps, group)
+        if found:
+            return _told(view, tensor, place, point, found, layers)
     if tensor.deviation == math.inf and view.has_ends:
         return view.of_shapes(tensor, layers)
     return []
+
+
+def _results(substitution: Substitution) -> tuple[int, int, int]:
+    return substitution.torch.number, substitution.torch_result, substitution.keras_result
+
+
+def _follows(
+    view: View,
+    around: DeviatingTensor,
+    keeps: Callable[[Sequence[Replacement]], bool],
+    calls: Sequence[Substitution],
+) -> bool:
+    """Whether what follows agrees with several operations put right at once, and all that agreed before still does."""
+    changes = view.replacements(calls)
+    return bool(changes) and around.deviation_with(changes) <= limits.LIVE_FLOAT64 and keeps(changes)
+
+
+def _best_of(
+    view: View,
+    tensor: DeviatingTensor,
+    around: DeviatingTensor,
+    keeps: Callable[[Sequence[Replacement]], bool],
+    group: Iterable[Substitution],
+) -> list[Substitution]:
+    """Of one result in several orders of its elements the first with which what follows agrees, else the place itself; none where none is.
+
+    Where what follows agrees, so does the order of elements; of two defects, one by the other's place, that does not.
+    """
+    found = list[Substitution]()
+    for substitution in group:
+        changes = view.replacements([substitution])
+        if not changes:
+            continue
+        follows = around.deviation_with(changes) <= limits.LIVE_FLOAT64
+        agrees = follows or tensor.deviation_with(changes) <= limits.LIVE_FLOAT64
+        if (follows or not found) and agrees and keeps(changes):
+            found = [substitution]
+            if follows:
+                break
+    return found
+
+
+def _told(
+    view: View,
+    tensor: DeviatingTensor,
+    place: Place,
+    point: Point | None,
+    found: Sequence[Substitution],
+    layers: tuple[str, ...],
+) -> list[Attribution]:
+    """What was found, one operation or the calls of a line, with the changes that make it good."""
+    changes = view.replacements(found)
+    deviation = tensor.deviation_with(changes)
+    if place.training:
+        changes = _in_inference_too(tensor.bench, place, found, changes)
+    holds = _holds_with_other_weights(tensor.bench, place, point, found)
+    view.record_again()
+    calls = f" in these {len(found)} calls" if len(found) > 1 else ""
+    evidence = tensor.by_experiment(
+        deviation,
+        f": all that is used there agrees, and with what Keras computes in its place{calls} so does what follows"
+        + ("; with other weights, too" if holds else ""),
+    )
+    return view.attributed(found[0], changes, evidence, layers, holds is True)
 
 
 def causes_of_loss(bench: Bench, places: Sequence[tuple[Place, Callable[[], float]]]) -> list[Attribution]:
@@ -100,7 +150,7 @@ def causes_of_loss(bench: Bench, places: Sequence[tuple[Place, Callable[[], floa
         def agrees(change: Replacement) -> bool:
             return with_change(change, deviation) <= limits.LIVE_FLOAT64
 
-        return view.attributed(substitution, None, evidence, ("loss",), bool(others), agrees)
+        return view.attributed(substitution, [], evidence, ("loss",), bool(others), agrees)
     return []
 
 
@@ -110,18 +160,25 @@ def lines_of(bench: Bench, place: Place) -> tuple[str, ...]:
 
 
 def _in_inference_too(
-    bench: Bench, place: Place, substitution: Substitution, replacement: Replacement
-) -> Replacement:
-    """The same replacement with what is due in inference, where Keras does it there, too."""
-    value = found_again(recorded(bench, 0, replace(place, training=False)), substitution)
-    other = None if value is None else substitution.replacement(value, training=False)
-    return replacement if other is None else replace(replacement, inference=other.inference)
+    bench: Bench, place: Place, found: Sequence[Substitution], changes: Sequence[Replacement]
+) -> list[Replacement]:
+    """The same replacements with what is due in inference, where Keras does it there, too."""
+    computation = recorded(bench, 0, replace(place, training=False))
+    values = [found_again(computation, each) for each in found]
+    others = [
+        None if value is None else each.replacement(value, training=False)
+        for each, value in zip(found, values, strict=True)
+    ]
+    return [
+        change if other is None else replace(change, inference=other.inference)
+        for change, other in zip(changes, others, strict=True)
+    ]
 
 
 def _holds_with_other_weights(
-    bench: Bench, place: Place, point: Point | None, substitution: Substitution
+    bench: Bench, place: Place, point: Point | None, found: Sequence[Substitution]
 ) -> bool | None:
-    """Whether a substitution makes a place agree with other weights, too; None where these show nothing."""
+    """Whether substitutions make a place agree with other weights, too; None where these show nothing."""
     with other_weights(bench) as varied:
         if not varied:
             return None
@@ -143,13 +200,14 @@ def _holds_with_other_weights(
 
         before = deviation()
         computation = recorded(bench, 0, place)
-        value = found_again(computation, substitution)
-        if before <= limits.LIVE_FLOAT64 or value is None:
+        values = [found_again(computation, each) for each in found]
+        if before <= limits.LIVE_FLOAT64:
             return None
-        replacement = substitution.replacement(value, place.training)
-        if replacement is None:
+        changes = [
+            None if value is None else each.replacement(value, place.training)
+            for each, value in zip(found, values, strict=True)
+        ]
+        if None in changes:
             return None
-        undo = replacement.make(bench)
-        after = deviation()
-        undo.make(bench)
-        return after <= limits.LIVE_FLOAT64
+        with made(bench, [change for change in changes if change is not None]):
+            return deviation() <= limits.LIVE_FLOAT64

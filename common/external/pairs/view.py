@@ -21,9 +21,9 @@ from parity.common.external.pairs.computations import (
     arrangements,
     named,
 )
-from parity.common.external.pairs.differences import Difference, alike, differences
+from parity.common.external.pairs.differences import RECURRENT, Difference, alike, differences, is_weak
 from parity.common.external.pairs.explain import Attribution, DeviatingTensor, made
-from parity.common.external.pairs.expressions import UNNAMED, Expression
+from parity.common.external.pairs.expressions import CAUSAL, HIDDEN, UNNAMED, Expression
 from parity.common.external.pairs.places import CAUSE, Place, Replacement, Substitution, recorded
 from parity.common.external.pairs.reading import Reader
 from parity.common.external.process.layouts import back, block_of
@@ -32,7 +32,6 @@ from parity.common.parity.deviation import tensor_deviation
 DROPS = "that drops a share of"
 # Operations of Keras's that are tried in the place of one of torch's, the likeliest first.
 _TRIED = 12
-_CAUSAL = "a causal mask"
 # A longer formula stands in the finding, and not again in what to do.
 _LONG = 120
 # Of more lines only the ends are told.
@@ -170,21 +169,54 @@ class View:
             if tensor_deviation(theirs.ravel(), ours.ravel()[order]) <= limits.SAME_ELEMENTS:
                 yield order
 
+    def repeated(self, number: int) -> list[list[Substitution]]:
+        """What may make the place agree where an operation of torch's is of a line that is run several times, as in a loop: all its calls,
+        in turn, with those of one of Keras's lines; the likeliest first. None where its line is run once.
+        """
+        calls = [_calls(each) for each in (self.keras_operations, self.torch_operations)]
+        theirs = next((each for each in calls[1].values() if any(one.number == number for one in each)), [])
+        if len(theirs) < 2:
+            return []
+        sizes = [self.torch.fingerprints[each.results[0]][0] for each in theirs]
+        # The first may be of numbers alone, which have no order.
+        last, own = theirs[-1], self._readers[1].read(theirs[-1].results[0], is_root=True)
+        fitting = [
+            each
+            for each in calls[0].values()
+            if [self.keras.fingerprints[one.results[0]][0] for one in each] == sizes
+        ]
+        fitting.sort(key=lambda each: -_likeness(own, self._readers[0].read(each[-1].results[0])))
+        return [
+            [
+                Substitution(
+                    one, one.results[0], self.torch.shapes[one.results[0]], other, other.results[0], order
+                )
+                for one, other in zip(theirs, ours, strict=True)
+            ]
+            for ours in fitting[:_TRIED]
+            for order in self._orders(last, last.results[0], ours[-1], ours[-1].results[0])
+        ]
+
     def replacement(self, substitution: Substitution) -> Replacement | None:
         """What a substitution puts in torch's pass."""
         (value,) = self.keras.values(substitution.keras_result)
         return substitution.replacement(value, self._place.training)
 
+    def replacements(self, substitutions: Sequence[Substitution]) -> list[Replacement]:
+        """What several put there; none where one of them does not fit."""
+        found = [self.replacement(each) for each in substitutions]
+        return [] if None in found else [each for each in found if each is not None]
+
     def attributed(
         self,
         substitution: Substitution,
-        replacement: Replacement | None,
+        changes: Sequence[Replacement],
         evidence: str,
         layers: tuple[str, ...],
         confirmed: bool,
         agrees: Callable[[Replacement], bool] | None = None,
     ) -> list[Attribution]:
-        """The differences of what both compute, one attribution each; what is put in torch's pass makes good all of them.
+        """The differences of what both compute at a substitution, one attribution each; changes of torch's pass make good all of them.
 
         agrees: whether the place does so with something else put there; given where the place is one number, which any sum may make good.
         """
@@ -193,7 +225,7 @@ class View:
         opened = self._opened(torch, keras)
         # Of several the experiment says that together they are it, and not of each; of one operation in one line they are one.
         kinds = {(each.kind, each.torch.name, each.torch.line) for each in opened}
-        alone = len(kinds) == 1 or all(each.shown for each in opened)
+        alone = (len(kinds) == 1 and not any(map(is_weak, opened))) or all(each.shown for each in opened)
         if agrees is not None:
             confirmed = confirmed and all(self._is_shown(each, substitution, agrees) for each in opened)
         for number, each in enumerate(opened):
@@ -210,7 +242,7 @@ class View:
                 text = f"{line}: a constant that code rounds to float32, and not alike on both sides: {apart:.1g} apart"
                 fix = "compute it in float64 on both sides, or take the same numbers; it is no other formula"
                 explanation = replace(explanation, cause="rounding:constant", text=text, fix=fix)
-            found.append(Attribution(explanation, () if number or replacement is None else (replacement,)))
+            found.append(Attribution(explanation, () if number else tuple(changes)))
         return found
 
     def _inside(self, torch: Expression, keras: Expression) -> list[Difference]:
@@ -380,8 +412,10 @@ def _explanation(
     at = f", as {difference.keras.line} does" if difference.keras.line else ""
     if len(due) > _LONG:
         due = "what Keras computes"
-    elif _CAUSAL in due:
+    elif CAUSAL in due:
         due += " (in torch an attn_mask; F.scaled_dot_product_attention takes is_causal=True alone)"
+    elif difference.kind == "left_out" and difference.keras.name in RECURRENT:
+        due += " (past what a mask hides Keras repeats the last state: take each sample's own last one, at its length - 1, or pack the sequences)"
     return Explanation(
         f"{CAUSE}{difference.kind}",
         f"{place}: {difference}" if line else str(difference),
@@ -417,6 +451,15 @@ def _likeness(one: Expression, other: Expression) -> float:
     return (one.name == other.name) + ((one.shared & other.shared).total() / every if every else 0.0)
 
 
+def _calls(operations: Sequence[Operation]) -> dict[tuple[str, str], list[Operation]]:
+    """By name and line what is no rearrangement, in the order of the calls."""
+    found: dict[tuple[str, str], list[Operation]] = {}
+    for each in operations:
+        if each.line and each.results and not each.rearranges:
+            found.setdefault((each.name, each.line), []).append(each)
+    return found
+
+
 def _masks(computation: Computation) -> dict[int, str]:
     """How masks of dropout are called, by number."""
     return {
@@ -438,7 +481,7 @@ def _causal_masks(computation: Computation) -> dict[int, str]:
         square = value.reshape(value.shape[-2:])
         seen = np.tri(len(square), dtype=bool)
         if np.array_equal(square, seen) or (np.all(square[seen] == 0) and np.all(square[~seen] == -np.inf)):
-            found[number] = _CAUSAL
+            found[number] = CAUSAL
         elif np.array_equal(square, ~seen):
-            found[number] = "what a causal mask hides"
+            found[number] = HIDDEN
     return found

@@ -285,7 +285,7 @@ class Session(Service):
             recording = self._part("operations").recorded(model, replaced, recordings is not None)
         with (
             passes.prepared(model, training, seed, keep) as changed,
-            passes.visited(model, tapped),
+            passes.visited(model, tapped, training),
             keying as dropping,
             passes.watched(tapped, list(frozen.values())),
             altering as altered,
