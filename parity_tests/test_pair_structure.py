@@ -584,7 +584,7 @@ WRONG = [
             )
         ],
     ),
-    ("encoded", "Encoded", "late", [("forward/fifth", "operation:other", "- 1)")]),
+    ("encoded", "Encoded", "late", [("forward/fifth", "operation:other", "- 1, axis=1)")]),
     (
         "encoded",
         "Encoded",

@@ -148,11 +148,9 @@ class ComparedPoints:
         return measure
 
     def _is_made_elsewhere(self, trace: PairTrace, point: Point, training: bool) -> bool:
-        """Whether torch computes behind a point what Keras has there, or Keras what torch has there; or one leaves a crop to what follows."""
+        """Whether torch computes behind a point what Keras has there, or Keras what torch has there; or torch has more, and crops it."""
         bench, due = self._bench, trace.expected[point.name]
         own, later = trace.injected.activations.get(point.torch), False
-        if own is not None and (block_of(due, own) or block_of(own, due)):
-            return True
         for tap, value in trace.reference.activations.items():
             is_here = tap == point.keras
             # What Keras's layer does behind what is meant comes later, too.
@@ -163,7 +161,12 @@ class ComparedPoints:
         before = {each.torch for each in bench.points[: names.index(point.name)]}
         kept = {tap: value for tap, value in trace.injections.items() if tap in before - {point.torch}}
         told = bench.torch.operations(bench.inputs[1], training=training, inject=kept)
-        return own is not None and Computation(bench.torch, told, {}).makes_behind(due, own)
+        computation = Computation(bench.torch, told, {})
+        if own is None:
+            return False
+        return computation.makes_behind(due, own) or (
+            block_of(due, own) is not None and computation.takes_part_of(own)
+        )
 
     def _wrong_outputs(self, trace: PairTrace) -> set[str]:
         """Outputs that deviate by themselves."""

@@ -215,6 +215,14 @@ class Computation:
         ]
         return bool(made[0] and made[1]) and max(made[0]) > min(made[1])
 
+    def takes_part_of(self, array: Array) -> bool:
+        """Whether a slice is taken of a tensor, of any shape."""
+        slices = (each for each in self.operations if each.name == "slice")
+        given = {
+            number for each in slices for tensor in each.tensors for number in (tensor, self.source(tensor))
+        }
+        return not given.isdisjoint(self.numbers_of(array))
+
     def _join(self, told: Sequence[Mapping[str, Any]], whole: Mapping[str, Whole]) -> None:
         """Make one operation of all that a call of a layer of `whole` consists of."""
         calls: dict[str, list[Operation]] = {}

@@ -403,14 +403,11 @@ def _paired(
 def _in_places(
     torch: Expression, keras: Expression, more: Sequence[Expression], less: Sequence[Expression]
 ) -> list[tuple[Expression, Expression]] | None:
-    """What stands for what where the order of operands counts: what is at the same place; None where it does not count."""
-    if torch.name in COMMUTATIVE or len(torch.operands) != len(keras.operands):
+    """What stands for what where all operands differ alike, as a query and a key do that are rotated in another way; None elsewhere."""
+    if torch.name in COMMUTATIVE or not len(more) == len(less) == len(torch.operands) == len(keras.operands):
         return None
-    both = list(zip(torch.operands, keras.operands, strict=True))
-    pairs = [pair for pair in both if not alike(*pair)]
-    rest = [[id(each) for each in side] for side in (more, less)]
-    fit = all(id(one) in rest[0] and id(other) in rest[1] for one, other in pairs)
-    return pairs if fit and len(pairs) == len(more) == len(less) else None
+    pairs = list(zip(torch.operands, keras.operands, strict=True))
+    return pairs if len({(one.name, other.name) for one, other in pairs}) == 1 else None
 
 
 def is_weak(found: Difference) -> bool:

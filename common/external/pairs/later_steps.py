@@ -49,6 +49,11 @@ def bench_before(step: int, bench: Bench, asked: PairRequest, spec: TrainSpec, s
     }
     bench.keras.write(weights)
     bench.torch.write(bench.mapping.to_torch(weights, partial=True))
+    return bench_at(step, bench, asked, spec)
+
+
+def bench_at(step: int, bench: Bench, asked: PairRequest, spec: TrainSpec) -> Bench:
+    """Return both models as they are, on the samples of a step of the training; arguments as of `bench_before`."""
     ids = BatchPlan.of(spec, Placement.from_text("torch:single:1")).global_ids(step)
     rows = bench.rows
     # At the end of an epoch there may be few samples, of which little can be told.

@@ -19,7 +19,7 @@ from parity.common.base.terminal import Terminal
 from parity.common.data.files import hash_of
 from parity.common.diagnosis import limits
 from parity.common.diagnosis.isolate.first_step import first_outside
-from parity.common.diagnosis.result import Diagnosis, When
+from parity.common.diagnosis.result import Diagnosis, Finding, When
 from parity.common.execution import session
 from parity.common.execution.worker import Workers
 from parity.common.external.lint.lint import MAPPED_AWAY, said_of
@@ -51,6 +51,7 @@ from parity.common.external.pairs.dropout import (
 )
 from parity.common.external.pairs.joined import SAMPLES, is_plain, join_samples
 from parity.common.external.pairs.later_steps import bench_before, told_of
+from parity.common.external.pairs.longer_updates import longer_updates
 from parity.common.external.pairs.objectives import Objective
 from parity.common.external.pairs.rates import settle_rates
 from parity.common.external.pairs.request import DATA, PairRequest, SampleFile
@@ -67,7 +68,7 @@ from parity.common.external.pairs.setup import (
 )
 from parity.common.external.pairs.sharing import kept_state, one_side_alone
 from parity.common.external.pairs.suspects import suspects_of, with_effect
-from parity.common.external.pairs.table_rows import stock_rows
+from parity.common.external.pairs.table_rows import by_whole_gradients, stock_rows
 from parity.common.external.pairs.updates import Updates, constrained_apart, settled_updates
 from parity.common.external.pairs.updates import spec_of as optimizer_spec
 from parity.common.external.process.naming import SAVED, kept
@@ -261,9 +262,17 @@ class _Flow:
             return Outcome(opened.outlines, None, self._diagnosed(When(0, seen), varies=False))
         beyond = beyond_samples(self.bench, self.suspects)
         optimizer = asked.optimizers[0] if asked.optimizers else asked.optimizer
-        rows = "" if optimizer is None else stock_rows(self.bench, optimizer)
-        notes = (*doubtful_losses(self.bench), *filter(None, (beyond, rows)))
+        rows = None if optimizer is None else stock_rows(self.bench, optimizer)
+        if rows is not None and self.updates is not None:
+            # It is the user's own that was asked about.
+            self.updates = replace(self.updates, findings=(rows,))
+            return Outcome(opened.outlines, None, self._diagnosed(None))
+        by_rows = "" if rows is None else by_whole_gradients(rows)
         spec = self._spec()
+        parted, short = self._longer(spec)
+        if parted:
+            return Outcome(opened.outlines, None, self._diagnosed(None))
+        notes = (*doubtful_losses(self.bench), *filter(None, (beyond, by_rows, short)))
         placements = list(self.way.placements or self._placements(spec))
         session.check(spec, placements)
         result = self._train(session.stages_of(spec, placements, self.folder, self.way.timing_rounds))
@@ -353,6 +362,17 @@ class _Flow:
         worst = max((one.deviation for one in updates.tensors), default=0.0)
         self._tell(f"optimizers: three updates by the same gradients differ by at most {worst:.2g}")
         return updates
+
+    def _longer(self, spec: TrainSpec) -> tuple[list[Finding], str]:
+        """Where the users' own optimizers part later in the training, and what was not compared of them."""
+        rule = optimizer_spec(self.bench, 0)
+        if self.asked.optimizers is None or self.updates is None or rule is None:
+            return [], ""
+        self._say("comparing updates by the optimizers over the training")
+        found, told, short = longer_updates(self.bench, self.asked.optimizers, rule, self.asked, spec)
+        self._tell(told)
+        self.updates = replace(self.updates, findings=(*self.updates.findings, *found))
+        return found, short
 
     def _forward(self) -> bool:
         """Whether the outputs of both agree, in inference and in training; which layers do is told."""

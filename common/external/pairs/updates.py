@@ -22,15 +22,15 @@ from parity.common.diagnosis import limits
 from parity.common.diagnosis.result import Explanation, Finding, TensorComparison
 from parity.common.external.lint.lint import Difference, optimizer_differences
 from parity.common.external.mapping.models import exact_constants
-from parity.common.external.pairs.bench import Bench, frozen_apart
+from parity.common.external.pairs.bench import Bench
 from parity.common.external.pairs.explain import by_setting
+from parity.common.external.pairs.given_gradients import as_torch_takes, clipped_share, mapped_alone, moved_by
 from parity.common.external.pairs.observed_optimizers import CLIPS, observed, with_fields
 from parity.common.external.process.pass_result import Array, Arrays
 from parity.common.parity.deviation import tensor_deviation
 from parity.common.spec.external.outline import OptimizerInfo
 from parity.common.spec.external.target import Target
 from parity.common.spec.optimizers import AdamW, OptimizerBase, parse_optimizer
-from parity.common.state.zero_gradient import measured_zero_gradients
 
 Slots = dict[str, dict[str, Array]]
 # By name of Keras's tensors the factors of their absolute values and of their squares in its loss.
@@ -144,10 +144,8 @@ def compare_updates(
     Raises:
         ExternalModelError: an optimizer cannot be made or used.
     """
-    before = _mapped(bench, bench.keras.read())
-    # An optimizer that divides by a gradient's size makes steps of what is only rounding.
-    zero = measured_zero_gradients(gradients).keys() | frozen_apart(bench).keys()
-    named = {name: value for name, value in gradients.items() if name in before and name not in zero}
+    before = mapped_alone(bench, bench.keras.read())
+    named = moved_by(bench, gradients, before)
     sets = [_scaled(named, number) for number in range(len(_FACTORS))]
     rate = max(bench.rates) if bench.rates else None
     with exact_constants(bench):
@@ -157,7 +155,7 @@ def compare_updates(
             sets = [*sets[:number], _penalized(sets[number], ours, penalties or {}), *sets[number + 1 :]]
             ours = bench.keras.update(optimizers[0], sets[: number + 1], rate=rate)
     rounded = bench.keras.update(optimizers[0], sets, rate=rate)
-    given = [_to_torch(bench, _scaled(named, n)) for n in range(len(_FACTORS))]
+    given = [as_torch_takes(bench, _scaled(named, n)) for n in range(len(_FACTORS))]
     updated_there = bench.torch.update(optimizers[1], given, rate=rate)
     theirs = bench.mapping.to_keras(bench.torch.read() | updated_there)
     moved = {name: np.subtract(ours[name], before[name]) for name in named}
@@ -198,27 +196,14 @@ def compare_updates(
                 suspects = _of_penalty(suspects, rules[0].weight_decay or 0.0, rules[1].weight_decay or 0.0)
             causes = formula.causes(_differences(rules[0], rules[1]) if own else suspects)
             notes += formula.notes
+    share = "" if causes else clipped_share(bench, optimizers, named, rate)
+    if share:
+        fix = "have both clip alike, in the optimizers or in the losses"
+        evidence = "by experiment: both were given these gradients alone"
+        causes = [Explanation("setting:clipping", f"clipping{share}", "likely", fix, evidence)]
     finding = Finding(0, "update", off[0].name, (), tuple(off), ())
     findings = tuple(replace(finding, explanation=cause) for cause in causes) or (finding,)
     return Updates(tensors, findings, tuple(notes))
-
-
-def _to_torch(bench: Bench, gradients: Arrays) -> Arrays:
-    """Gradients of Keras's tensors as torch's optimizer is given them: of two biases one may be frozen, the other has it all.
-
-    A part of a fused tensor that was left out, as nothing but rounding moves it, is zero.
-    """
-    shapes = {info.name: info.shape for info in bench.outlines[0].tensors}
-    fused = (pair.keras for pair in bench.mapping.tensors if gradients.keys() & {*pair.keras})
-    whole: Arrays = {name: np.zeros(shapes[name]) for names in fused for name in names}
-    found = bench.mapping.to_torch(whole | gradients, partial=True)
-    # A tied tensor is updated once, by the first of its names.
-    tied = bench.mapping.tied.torch
-    trained = {info.name for info in bench.outlines[1].tensors if info.trainable and info.name not in tied}
-    for pair in bench.mapping.tensors:
-        if pair.rule == "two_biases" and pair.torch[0] in found.keys() - trained:
-            found[pair.torch[1]] = found[pair.torch[0]]
-    return {name: value for name, value in found.items() if name in trained}
 
 
 def penalties_of(bench: Bench) -> Penalties | None:
@@ -323,11 +308,6 @@ def _of_penalty(suspects: Sequence[Difference], due: float, decay: float) -> lis
         )
         for suspect in suspects
     ]
-
-
-def _mapped(bench: Bench, state: Arrays) -> Arrays:
-    names = {name for pair in bench.mapping.tensors for name in pair.keras if pair.torch}
-    return {name: value for name, value in state.items() if name in names}
 
 
 def _scaled(gradients: Arrays, number: int) -> Arrays:

@@ -1,0 +1,115 @@
+"""The users' own optimizers over a whole training: a limit that is reached late, an average of weights, a schedule of a class's own.
+
+Three updates do not show these. The gradients are Keras's along the training by our optimizer of the same settings, and both optimizers are
+given all of them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from parity.common.diagnosis import limits
+from parity.common.diagnosis.result import Explanation, Finding, TensorComparison
+from parity.common.external.pairs.bench import Bench, taken
+from parity.common.external.pairs.given_gradients import clipped_share, mapped_alone, moved_by, moves
+from parity.common.external.pairs.later_steps import bench_at
+from parity.common.external.pairs.request import PairRequest
+from parity.common.external.pairs.updates import slots_of, updated
+from parity.common.external.process.pass_result import Arrays
+from parity.common.parity.deviation import tensor_deviation
+from parity.common.spec import TrainSpec
+from parity.common.spec.external.target import Target
+from parity.common.spec.optimizers import OptimizerBase
+
+# Of the gradients that are kept, and of the time that taking them may need.
+_MOST_BYTES, _LONGEST = 2**29, 60.0
+
+
+def longer_updates(
+    bench: Bench, optimizers: tuple[Target, Target], rule: OptimizerBase, asked: PairRequest, spec: TrainSpec
+) -> tuple[list[Finding], str, str]:
+    """Give both optimizers the gradients of the whole training, or of its first steps where it is long.
+
+    Args:
+        bench: both models, with equal weights, which they have again afterwards.
+        optimizers: Keras's and torch's.
+        rule: what both do by their settings, which the training goes by.
+        asked, spec: where the samples are, and of the training.
+
+    Returns:
+        Where they part; what was compared, in one line; and what has to stand beside a verdict, '' where all steps were compared.
+    """
+    sets = _along(bench, rule, asked, spec)
+    rate = max(bench.rates) if bench.rates else None
+    apart = _apart(bench, optimizers, sets, rate)
+    worst = max(apart.values(), default=0.0)
+    told = f"optimizers: {len(sets)} updates by the gradients of this training differ by at most {worst:.2g}"
+    short = (
+        f"of {spec.steps} updates by your own optimizers the first {len(sets)} were compared"
+        if len(sets) < spec.steps
+        else ""
+    )
+    if worst <= limits.LIVE_FLOAT64:
+        return [], told, short
+    agree, differ = 0, len(sets)
+    while differ - agree > 1:
+        middle = (agree + differ) // 2
+        if max(_apart(bench, optimizers, sets[:middle], rate).values()) <= limits.LIVE_FLOAT64:
+            agree = middle
+        else:
+            differ = middle
+    apart = _apart(bench, optimizers, sets[:differ], rate)
+    tensors = tuple(
+        TensorComparison(f"update/{name}", None, deviation, limits.LIVE_FLOAT64)
+        for name, deviation in apart.items()
+        if deviation > limits.LIVE_FLOAT64
+    )
+    text = (
+        f"{optimizers[0]} and {optimizers[1]} make the same {agree} updates of this training, and another one at step {agree}"
+        f"{clipped_share(bench, optimizers, sets[agree], rate)}"
+    )
+    fix = (
+        "have both do the same from that step on: a limit on gradients that is reached there, an average of weights, a schedule within a"
+        " class of your own"
+    )
+    evidence = f"by experiment: both were given the gradients of {len(sets)} steps of this training"
+    why = Explanation("updates:later", text, "likely", fix, evidence)
+    return [Finding(agree, "update", tensors[0].name, (), tensors, (), explanation=why)], told, short
+
+
+def _along(bench: Bench, rule: OptimizerBase, asked: PairRequest, spec: TrainSpec) -> list[Arrays]:
+    """The gradients of Keras's tensors at each step of a training by a rule, as many as time and memory allow."""
+    began, found = time.monotonic(), list[Arrays]()
+    whole = bench.keras.read()
+    state = mapped_alone(bench, whole)
+    slots: Any = None
+    try:
+        for step in range(spec.steps):
+            size = sum(value.nbytes for value in found[0].values()) if found else 0
+            if found and (time.monotonic() - began > _LONGEST or size * (step + 1) > _MOST_BYTES):
+                break
+            here = bench_at(step, bench, asked, spec)
+            passed = taken(here.keras, here.inputs[0], here.losses[0], training=True, taps=False)
+            named = moved_by(bench, passed.gradients, state) if slots is None else found[0]
+            gradients = {name: passed.gradients[name] for name in named}
+            slots = slots_of(rule, {name: state[name] for name in gradients}) if slots is None else slots
+            now = rule
+            if bench.rates:
+                now = rule.model_copy(update={"learning_rate": bench.rates[step]})
+            weights = {name: state[name] for name in gradients}
+            weights, slots = updated(now, step, weights, gradients, slots)
+            state |= weights
+            found.append(gradients)
+            bench.keras.write(weights)
+    finally:
+        bench.keras.write(whole)
+    return found
+
+
+def _apart(
+    bench: Bench, optimizers: tuple[Target, Target], sets: Sequence[Arrays], rate: float | None
+) -> dict[str, float]:
+    moved, other = moves(bench, optimizers, sets, rate)
+    return {name: tensor_deviation(moved[name], other[name]) for name in moved}
