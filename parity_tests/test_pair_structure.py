@@ -115,7 +115,16 @@ WRONG = [
         [("forward/head", "operation:left_out", "where Keras computes not(")],
     ),
     # What is cleared at padding decides nothing, as Keras makes nothing of it.
-    ("attention", "Attention", "cleared, after", [("forward/head", "operation:other", "-1e+09, ((norm @")]),
+    (
+        "attention",
+        "Attention",
+        "cleared, after",
+        [
+            ("forward/head", "operation:left_out", "where(not(any(ne(the input x, 0), axis=(-1,))), -1e+09"),
+            # Of what is hidden then; only likely.
+            ("forward/head", "operation:too_much", "norm * any(ne(the input x, 0)"),
+        ],
+    ),
     ("attention", "Attention", "axis", [("forward/head", "setting:axis", "is 1 in Keras and 0 in torch")]),
     ("images", "Images", "corners", [("forward/merged", "operation:other", "align_corners=True")]),
     (
