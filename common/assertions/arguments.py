@@ -35,7 +35,7 @@ TOLERANCES = {
     "keras_constants": Tolerance(
         1e-7,
         "float64",
-        "as exact, but for constants that Keras takes through float32: GELU, LeakyReLU, the scale of attention",
+        "as exact, but for what a framework computes in float32 by itself, as resizing does",
     ),
     "float32": Tolerance(1e-4, "float32", "sums in another order, in float32, through some dozens of layers"),
 }

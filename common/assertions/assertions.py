@@ -8,7 +8,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator, Sequence
 from collections.abc import Mapping as AnyMapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -22,7 +22,7 @@ from parity.common.diagnosis.result import Finding, TensorComparison
 from parity.common.execution.session import holds_runs_or_logs
 from parity.common.execution.worker import Workers
 from parity.common.external.lint.lint import Difference
-from parity.common.external.mapping.models import check_mapped, map_models
+from parity.common.external.mapping.models import check_mapped, exact_constants, map_models
 from parity.common.external.pairs import setup
 from parity.common.external.pairs.bench import OUTPUT, Bench, LoadedPair
 from parity.common.external.pairs.diagnose import diagnose_pair
@@ -114,8 +114,9 @@ class Assertions(AbstractContextManager["Assertions"]):
             if training:
                 give_masks(asked, opened, found)
             bench = setup.bench_of(asked, opened, found)
-            expected = bench.keras.forward(bench.inputs[0], training=training, taps=False)
-            received = bench.torch.forward(bench.inputs[1], training=training, taps=False)
+            with _constants_of(chosen, opened):
+                expected = bench.keras.forward(bench.inputs[0], training=training, taps=False)
+                received = bench.torch.forward(bench.inputs[1], training=training, taps=False)
             seen = bench.outputs(expected, received)
             if not seen:
                 raise ExternalModelError(
@@ -321,8 +322,9 @@ def _explained(
         f"{asked.keras} and {asked.torch} do not compute the same",
         f"  {place_of(worst)}: off by {worst.deviation:.2g}{where_of(worst)}, allowed {chosen.limit:g} ({chosen.reason})",
     ]
-    ours = bench.keras.forward(bench.inputs[0], training=training)
-    theirs = bench.torch.forward(bench.inputs[1], training=training)
+    with _constants_of(chosen, opened):
+        ours = bench.keras.forward(bench.inputs[0], training=training)
+        theirs = bench.torch.forward(bench.inputs[1], training=training)
     layers = bench.passes(ours, theirs, training)
     first = next((one for one in layers if one.deviation > chosen.limit), None)
     if first is not None:
@@ -332,6 +334,11 @@ def _explained(
     lines += _causes(asked, opened, bench, training)
     write_failure(scratch / REPORT, lines, layers, chosen.limit)
     return "\n".join(lines)
+
+
+def _constants_of(chosen: Tolerance, opened: LoadedPair) -> AbstractContextManager[object]:
+    """In float64 constants that a framework takes through float32 are exact, as in `parity pair`: they are no fault of a port."""
+    return exact_constants(opened) if chosen.precision == "float64" else nullcontext()
 
 
 def _causes(asked: PairRequest, opened: LoadedPair, bench: Bench, training: bool) -> list[str]:

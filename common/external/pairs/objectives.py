@@ -22,7 +22,7 @@ from parity.common.spec.base import explain
 from parity.common.spec.external.outline import Outline
 from parity.common.spec.external.target import Target
 from parity.common.spec.imported_loss import Term
-from parity.common.spec.losses import LossBase, LossSpec, parse_loss
+from parity.common.spec.losses import LossBase, LossSpec, SoftmaxCrossEntropy, parse_loss
 
 PART = re.compile(r",([^=,]+=(?:\[[^\[\]]*\]|\{[^{}]*\}|[^,\[\]{}]*))")
 _NAMED = re.compile(r"([\w./]+)=(.*)", re.DOTALL)
@@ -341,7 +341,9 @@ def _shaped(
                 f"--data: {name} has class {unknown}, and the model ends in {keras[-1]} class{'es' * (keras[-1] > 1)}, 0 to {keras[-1] - 1}; or is"
                 " --loss another one?"
             )
-        ours = _fitted(ours, name, loss.target_shape(keras[1:]), one_hot=not loss.target_is_integer)
+        ours = _fitted(
+            ours, name, loss.target_shape(keras[1:]), one_hot=isinstance(loss, SoftmaxCrossEntropy)
+        )
         if torch is None or first:
             return ours, ours
         wanted = loss.target_shape(torch[1:])
@@ -380,7 +382,11 @@ def _fitted(target: Array, name: str, wanted: Shape, *, one_hot: bool) -> Array:
         if classes.min() >= 0 and classes.max() < wanted[-1]:
             whole: Array = np.eye(wanted[-1])[classes]
             return whole
-    raise SpecError(f"--data: targets {name!r} have shape {shape}, the model and the loss expect {wanted}")
+    numbered = wanted[:-1] == shape and wanted[-1] > 1 and are_whole(target)
+    hint = f"; class numbers become rows by np.eye({wanted[-1]})[{name}]" if numbered else ""
+    raise SpecError(
+        f"--data: targets {name!r} have shape {shape}, the model and the loss expect {wanted}{hint}"
+    )
 
 
 def _squeezed(target: Array, wanted: Shape) -> Array:

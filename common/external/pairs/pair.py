@@ -272,7 +272,12 @@ class _Flow:
         parted, short = self._longer(spec)
         if parted:
             return Outcome(opened.outlines, None, self._diagnosed(None))
-        notes = (*doubtful_losses(self.bench), *filter(None, (beyond, by_rows, short)))
+        batch = (
+            f"a global batch of {spec.global_batch_size} samples and not of {asked.global_batch}: there are no more to train on"
+            if spec.global_batch_size < asked.global_batch
+            else ""
+        )
+        notes = (*doubtful_losses(self.bench), *filter(None, (beyond, by_rows, short, batch)))
         placements = list(self.way.placements or self._placements(spec))
         session.check(spec, placements)
         result = self._train(session.stages_of(spec, placements, self.folder, self.way.timing_rounds))
