@@ -16,7 +16,7 @@ from typing import Any, Literal
 from parity.common.assertions import arguments
 from parity.common.assertions.arguments import SAMPLES, Array, Inputs, Tolerance
 from parity.common.base.errors import ExternalModelError, ParityError, RecordError
-from parity.common.base.scratch import keep_scratch, make_scratch, remove_scratch, scratch_folder
+from parity.common.base.scratch import contents_of, keep_scratch, make_scratch, remove_scratch, scratch_folder
 from parity.common.base.terminal import Terminal
 from parity.common.diagnosis.result import Finding, TensorComparison
 from parity.common.execution.session import holds_runs_or_logs
@@ -251,7 +251,7 @@ def _kept_on_error(scratch: Path, folder: Path) -> Iterator[None]:
         yield
     except BaseException:
         folder.mkdir(parents=True, exist_ok=True)
-        for path in scratch.iterdir():
+        for path in contents_of(scratch):
             shutil.move(path, folder / path.name)
         raise
 

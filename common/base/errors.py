@@ -79,9 +79,10 @@ def did_you_mean(given: object, known: Iterable[str], called: Mapping[str, str] 
     names = {_squeezed(other): name for other, name in called.items() if name in ours}
     names |= {_squeezed(name): name for name in ours}
     word = _squeezed(str(given)[:80].rpartition(".")[2])
-    near = difflib.get_close_matches(word, names, 1) or [
-        name for name in names if len(word) > 2 and word in name
-    ]
+    near = [name for name in names if sorted(name) == sorted(word)] or difflib.get_close_matches(
+        word, names, 1
+    )
+    near = near or [name for name in names if len(word) > 2 and word in name]
     return f"; did you mean {names[near[0]]!r}?" if near else ""
 
 

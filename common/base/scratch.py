@@ -54,6 +54,11 @@ def remove_scratch(folder: Path) -> None:
     _let_go(folder)
 
 
+def contents_of(folder: Path) -> list[Path]:
+    """What has been put into a folder of `make_scratch`."""
+    return [path for path in folder.iterdir() if path.name != _OWNER]
+
+
 def keep_scratch(folder: Path) -> None:
     """Leave a folder of `make_scratch` where it is, for a person: nothing will remove it."""
     (folder / _OWNER).unlink(missing_ok=True)

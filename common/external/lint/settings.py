@@ -214,7 +214,8 @@ _TRANSPOSED = {
     **{name: meaning for name, meaning in _CONVOLUTION.items() if name != "padding"},
     "cropping": _forward(
         "padding='valid', and Cropping of {v} after it",
-        "padding and output_padding that take {v} off",
+        "take {v} off the result, (before, after) of each axis: by padding=before with output_padding=before - after; where more goes off after,"
+        " by padding=0 and a slice behind it",
         row=33,
     ),
 }

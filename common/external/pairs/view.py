@@ -414,15 +414,19 @@ def _explanation(
         due = "what Keras computes"
     elif CAUSAL in due:
         due += " (in torch an attn_mask; F.scaled_dot_product_attention takes is_causal=True alone)"
+    fix = f"compute {due} there{at}"
+    if difference.kind == "broadcast":
+        fix = "give both operands one shape: squeeze(-1), or [:, None]"
     elif difference.kind == "left_out" and difference.keras.name in RECURRENT:
-        due += " (past what a mask hides Keras repeats the last state: take each sample's own last one, at its length - 1, or pack the sequences)"
+        fix = (
+            f"torch's {difference.keras.name} takes no mask: give it pack_padded_sequence with the lengths, or read each sample's own last state,"
+            f" at its length - 1: that is what Keras repeats where its mask hides the input{at}"
+        )
     return Explanation(
         f"{CAUSE}{difference.kind}",
         f"{place}: {difference}" if line else str(difference),
         "confirmed" if confirmed else "likely",
-        "give both operands one shape: squeeze(-1), or [:, None]"
-        if difference.kind == "broadcast"
-        else f"compute {due} there{at}",
+        fix,
         evidence,
         # Alike where the same line does the same otherwise.
         defect=f"{(difference.keras if difference.kind == 'left_out' else difference.torch).name} {line}",

@@ -169,6 +169,14 @@ def _not_imported(error: ImportError, target: Target, framework: Framework | Non
             return ExternalModelError(
                 f"{target.module} is not found: {top!r} is the toolkit's own package here; give yours another name"
             )
+        hiding = getattr(sys.modules.get(top), "__file__", None)
+        if (
+            any((folder / top).is_dir() or (folder / f"{top}.py").is_file() for folder in _folders())
+            and hiding
+        ):
+            return ExternalModelError(
+                f"{target.module} is not found: {top!r} is {hiding} here, and hides yours: give yours another name"
+            )
         looked = ", ".join(map(str, _folders())) + " and the installed packages"
         return ExternalModelError(f"there is no module {missing!r}{_near(missing)}; looked in {looked}")
     hint = ""
