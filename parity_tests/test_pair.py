@@ -666,6 +666,38 @@ def test_how_stock_keras_trains_a_table_is_told(parity: Cli, optimizer: str, tol
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("asked", "optimizers", "cause", "text"),
+    [
+        (("tanh_mlp", "TanhMLP", ROWS), ("sgd", "late_sgd"), "later", "make the same 3 updates"),
+        (
+            ("tanh_mlp", "TanhMLP", ROWS),
+            ("sgd", "sgd"),
+            "",
+            "updates by the gradients of this training differ",
+        ),
+        # Of the user's own it is what was asked; ours would be compared as torch has it.
+        (
+            ("table", "Table", "ids.npz"),
+            ("adam_without_epsilon",) * 2,
+            "rows",
+            "stock Keras trains embedding",
+        ),
+    ],
+)
+def test_own_optimizers_are_compared_over_the_training(
+    parity: Cli, asked: tuple[str, ...], optimizers: tuple[str, str], cause: str, text: str
+) -> None:
+    own = ["--keras-optimizer", f"{MODELS}.pair_keras:{optimizers[0]}"]
+    own += ["--torch-optimizer", f"{MODELS}.pair_torch:{optimizers[1]}"]
+    code, out, err = parity(*pair_of(*asked), *own, "--replicas", 1, "--out", "out")
+    assert (code, text in out + err) == (int(bool(cause)), True), out + err
+    if cause:
+        found = json.loads((parity.folder / "out" / "diagnosis.json").read_text())["findings"]
+        assert [each["explanation"]["cause"] for each in found] == [f"updates:{cause}"]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("torch", "code"), [("Gated", 0), ("Squared", 1)])
 def test_what_dead_units_hide_is_found(parity: Cli, torch: str, code: int) -> None:
     """With the weights that they begin with both gates stay closed, through a whole training."""

@@ -289,6 +289,10 @@ def adam():
     return keras.optimizers.Adam(0.01)
 
 
+def adam_without_epsilon():
+    return keras.optimizers.Adam(0.01, epsilon=1e-20)
+
+
 def adamw():
     return keras.optimizers.AdamW(0.01, weight_decay=0.02)
 
