@@ -184,6 +184,7 @@ def lint(
     torch: Model,
     inputs: Inputs | None = None,
     *,
+    data: Inputs | None = None,
     keras_optimizer: str | Callable[..., Any] | None = None,
     torch_optimizer: str | Callable[..., Any] | None = None,
     mapping: str | Path | None = None,
@@ -195,6 +196,7 @@ def lint(
         keras, torch: the two models: 'module:attribute', a function or class, or a model itself.
         inputs: (rows, ...) in Keras's layout: an array; several by the names of Keras's inputs, or in their order; or a file of
             them. Without, no forward pass is made.
+        data: another name of `inputs`, as `pair` calls samples.
         keras_optimizer, torch_optimizer: what gives their optimizers; torch's is called with the parameters.
         mapping: a mapping.yaml that says which layers correspond.
         quiet: say no progress on standard error.
@@ -203,6 +205,7 @@ def lint(
         ExternalModelError: a model cannot be built or called.
         SpecError: the inputs are none.
     """
+    inputs = _either(inputs, data)
     rows = None if inputs is None else _rows(named(inputs), _LINTED)
     known = None if mapping is None else read_mapping(Path(mapping))
     with scratch_folder("models-") as scratch:
@@ -218,6 +221,12 @@ def lint(
                 found, (one, other), targets, rows, None if mapping is None else Path(mapping), console
             )
     return Linted(found, one, other, rows is not None)
+
+
+def _either(inputs: Inputs | None, data: Inputs | None) -> Inputs | None:
+    if inputs is not None and data is not None:
+        raise SpecError("inputs and data are two names of the same samples; give one of them")
+    return data if inputs is None else inputs
 
 
 def _outlines(
@@ -272,18 +281,28 @@ def _tried(
     return found.model_copy(update={"differences": tuple(kept)})
 
 
-def map(keras: Model, torch: Model, inputs: Inputs, *, mapping: str | Path | None = None) -> Mapped:
+def map(
+    keras: Model,
+    torch: Model,
+    inputs: Inputs | None = None,
+    *,
+    data: Inputs | None = None,
+    mapping: str | Path | None = None,
+) -> Mapped:
     """Find out which tensors and layers of a Keras model and its PyTorch port correspond, without training, as `parity map`.
 
     Args:
         keras, torch: the two models: 'module:attribute', a function or class, or a model itself.
-        inputs: as `lint`.
+        inputs, data: as `lint`; one of them has to be given.
         mapping: a mapping.yaml to verify, or to complete.
 
     Raises:
         ExternalModelError: a model cannot be built or called, or the mapping does not fit.
         SpecError: the inputs are none.
     """
+    inputs = _either(inputs, data)
+    if inputs is None:
+        raise SpecError("map needs samples: give inputs, an array or a file")
     rows = _doubled(_rows(named(inputs), _MAPPED))
     for framework in ("tensorflow", "torch"):
         require(framework)

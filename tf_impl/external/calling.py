@@ -54,9 +54,10 @@ def _structured(model: keras.Model, inputs: dict[str, Any]) -> Any:
     elif len(names) == len(inputs) and (len(names) == 1 or not set(names) & set(inputs)):
         values = list(inputs.values())
     else:
+        own = list(struct if isinstance(struct, dict) else names)
+        hint = f"; leave the others out, as --inputs {','.join(own)} does" if set(own) < set(inputs) else ""
         raise ExternalModelError(
-            f"the model's inputs are {', '.join(struct if isinstance(struct, dict) else names)}, received"
-            f" {', '.join(inputs)}"
+            f"the model's inputs are {', '.join(own)}, received {', '.join(inputs)}{hint}"
         )
     return keras.tree.pack_sequence_as(struct, values)
 
