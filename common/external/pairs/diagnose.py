@@ -47,6 +47,7 @@ _BY_STEP = ("before", "forward", "evaluation", "loss", "backward", "gradient", "
 _PASSES = ("forward", "evaluation")
 _LISTED = 4
 _LEFT_ON = "dropout left on"
+_VARIED = "the deviations of where and why are of weights that were varied, so that these hide nothing; those of when are of your own"
 _EVALUATION_ALONE = "training is not affected: only statistics that evaluation uses differ, by 1/N of the variance of N values"
 
 
@@ -110,7 +111,8 @@ class PairSource(core.ObservationSource):
                     self.search.compared.skip(sorted(off))
                     first, self.as_trained = self._passes(weights)
             if self.varies and any(not tensor.agrees for tensor in self.as_trained if decides(tensor)):
-                write_weights(self.bench, varied)
+                if write_weights(self.bench, varied):
+                    self.notes.append(_VARIED)
                 first = self.bench.trace(True)
         self._first = first
         self.search.injected = [*weights]
