@@ -45,6 +45,9 @@ _LISTED = 12
 class Answer:
     """What was found. In a notebook it shows itself; `str()` gives the same as text."""
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.verdict}>"
+
     @property
     def verdict(self) -> str:
         """'parity', 'divergent' or 'inconclusive', unless the class says other words."""
