@@ -43,7 +43,7 @@ def test_a_mask_is_brought_to_the_layout_of_the_port(layout: str, flattened: boo
     """What is a mask here are the numbers themselves: they arrive where the port has them."""
     keras = X.reshape(BATCH, -1) if flattened else X
     torch = LAYOUTS[layout](X)
-    masks = paired([site(keras)], [site(torch)], BATCH, [X.shape[1:]])
+    masks = next(paired([site(keras)], [site(torch)], BATCH, [X.shape[1:]]))
     (planned,) = masks.torch
     assert keys(masks) == (["0"], ["0"])
     drawn = keras.reshape(BATCH, *planned.shape).transpose(planned.order).reshape(torch.shape)
@@ -54,7 +54,7 @@ def test_a_mask_is_brought_to_the_layout_of_the_port(layout: str, flattened: boo
 def test_numbers_that_are_off_tell_the_layout_too(layout: str) -> None:
     """What comes before has another epsilon, say; a mask in the wrong order would be a second finding."""
     torch = LAYOUTS[layout](X * np.random.default_rng(1).uniform(0.7, 1.2, X.shape))
-    (planned,) = paired([site(X.reshape(BATCH, -1))], [site(torch)], BATCH, [X.shape[1:]]).torch
+    (planned,) = next(paired([site(X.reshape(BATCH, -1))], [site(torch)], BATCH, [X.shape[1:]])).torch
     drawn = X.reshape(BATCH, *planned.shape).transpose(planned.order).reshape(torch.shape)
     assert np.array_equal(drawn, LAYOUTS[layout](X))
 
@@ -64,10 +64,10 @@ def test_where_no_numbers_agree_the_plainest_layout_is_taken(layout: str) -> Non
     """Of the many ways to split and exchange axes one is always nearest, by chance."""
     keras, other = np.random.default_rng(1).normal(size=(2, BATCH, 4, 5, 24))
     torch = LAYOUTS[layout](other)
-    (planned,) = paired([site(keras)], [site(torch)], BATCH, []).torch
+    (planned,) = next(paired([site(keras)], [site(torch)], BATCH, [])).torch
     assert planned.shape == keras.shape[1:]
     assert np.array_equal(LAYOUTS[layout](keras), keras.transpose(planned.order).reshape(torch.shape))
-    flat = paired([site(keras[:, :1, :1])], [site(other[:, 0, 0])], BATCH, []).torch[0]
+    flat = next(paired([site(keras[:, :1, :1])], [site(other[:, 0, 0])], BATCH, [])).torch[0]
     assert flat.shape == (1, 1, 24)
 
 
@@ -79,6 +79,8 @@ def test_where_no_numbers_agree_the_plainest_layout_is_taken(layout: str) -> Non
         ([site(X + 1)], [site(X), site(X + 1)], (["0"], ["torch 0", "0"])),
         # Branches in another order: what is given the same is the same call.
         ([site(X), site(X + 1)], [site(X + 1), site(X)], (["0", "1"], ["1", "0"])),
+        # Keras's functional models may run them backwards.
+        ([site(X + n) for n in range(4)], [site(X + n) for n in (3, 2, 1, 0)], ([*"0123"], [*"3210"])),
         ([site(X, 0.1), site(X + 1, 0.2)], [site(X + 1, 0.1), site(X, 0.2)], (["0", "1"], ["1", "torch 1"])),
         # Nothing is given the same: rates and kinds tell, in the order of the pass.
         ([site(X, 0.1), site(X, 0.2)], [site(X + 9, 0.2)], (["0", "1"], ["1"])),
@@ -88,32 +90,39 @@ def test_where_no_numbers_agree_the_plainest_layout_is_taken(layout: str) -> Non
     ],
 )
 def test_calls_that_drop_are_paired_by_what_they_are_given(keras: Any, torch: Any, expected: Any) -> None:
-    masks = paired(keras, torch, BATCH, [])
+    masks = next(paired(keras, torch, BATCH, []))
     assert keys(masks) == expected
     assert len(masks.lines) == sum(key not in expected[1] for key in expected[0]) + sum(
         key.startswith("torch") for key in expected[1]
     )
 
 
+def test_calls_that_are_given_the_same_are_tried_in_every_order() -> None:
+    tried = list(paired([site(X), site(X), site(X + 1)], [site(X + 1), site(X), site(X)], BATCH, []))
+    assert [keys(masks)[1] for masks in tried] == [["2", "0", "1"], ["2", "1", "0"]]
+
+
 def test_where_no_numbers_agree_a_flatten_is_as_the_mapping_has_it() -> None:
     """Behind a convolution with another padding all numbers are others."""
     keras, other = np.random.default_rng(1).normal(size=(2, BATCH, 4, 5, 3))
     sites = [site(keras.reshape(BATCH, -1))], [site(other.reshape(BATCH, -1))]
-    orders = [paired(*sites, BATCH, [(4, 5, 3)], True, moved).torch[0].order for moved in ([], [(4, 5, 3)])]
+    orders = [
+        next(paired(*sites, BATCH, [(4, 5, 3)], True, moved)).torch[0].order for moved in ([], [(4, 5, 3)])
+    ]
     assert orders == [(0, 1), (0, 3, 1, 2)]
 
 
 @pytest.mark.parametrize("first", [False, True])
 def test_axes_of_one_length_are_those_of_pictures_where_torch_has_convolutions(first: bool) -> None:
     keras, other = np.random.default_rng(1).normal(size=(2, BATCH, 4, 4, 4))
-    (planned,) = paired([site(keras)], [site(other)], BATCH, [], first).torch
+    (planned,) = next(paired([site(keras)], [site(other)], BATCH, [], first)).torch
     assert planned.order == ((0, 3, 1, 2) if first else (0, 1, 2, 3))
 
 
 def test_what_belongs_to_no_sample_is_refused() -> None:
     with pytest.raises(ExternalModelError, match="first axis is not that of the 6 samples"):
-        paired([], [site(X[:5])], BATCH, [])
-    assert paired([], [site(X[:5], 0.0)], BATCH, []).lines == ()  # no mask is drawn
+        next(paired([], [site(X[:5])], BATCH, []))
+    assert next(paired([], [site(X[:5], 0.0)], BATCH, [])).lines == ()  # no mask is drawn
     planned = KeyedDropout(key="0", shape=(4, 5, 3), order=(0, 3, 1, 2))
     assert noise_shape(planned, 4, (2, 3)) == (1, 1, 3)
     assert noise_shape(planned, 4, ()) == (4, 5, 3)

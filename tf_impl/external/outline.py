@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import keras
@@ -326,7 +326,11 @@ def describe(optimizer: Any, model: keras.Model) -> OptimizerInfo:
     schedule = getattr(optimizer, "_learning_rate", None)
     scheduled = isinstance(schedule, optim.schedules.LearningRateSchedule)
     if scheduled:
-        config = {key: value for key, value in schedule.get_config().items() if key != "name"}
+        config: dict[str, Any] = {}
+        with suppress(
+            NotImplementedError
+        ):  # of a class that has none, as people write them, the rates say all
+            config = {key: value for key, value in schedule.get_config().items() if key != "name"}
         given = ", ".join(f"{key}={value}" for key, value in config.items())
     common: Settings = {
         "learning_rate": _number(schedule(0) if scheduled else optimizer.learning_rate),

@@ -6,6 +6,7 @@ import itertools
 import math
 import re
 from collections.abc import Iterator, Sequence
+from collections.abc import Mapping as AnyMapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -14,8 +15,9 @@ import numpy as np
 
 from parity.common.base.errors import ExternalModelError
 from parity.common.external.pairs.bench import LoadedPair, taken
+from parity.common.external.pairs.objectives import paired_outputs
 from parity.common.external.pairs.request import PairRequest
-from parity.common.external.process.layouts import CLEAR
+from parity.common.external.process.layouts import CLEAR, aligned
 from parity.common.external.process.objective import step_of
 from parity.common.external.process.pass_result import Array, Arrays, same
 from parity.common.external.process.worker import ExternalWorker
@@ -27,6 +29,8 @@ from parity.common.spec.layers import Imported, KeyedDropout, Shape
 # Two calls are given the same where they are no farther apart than this: constants of Keras may be rounded.
 _SAME = 0.01
 _LISTED = 4
+# In so many orders are calls tried that are given the same.
+_ORDERS = 24
 
 
 @dataclass(frozen=True)
@@ -131,9 +135,28 @@ def give_masks(asked: PairRequest, opened: LoadedPair, mapping: Mapping) -> Mask
     first = any(re.search("conv[23]d", info.kind) for info in opened.outlines[1].layers)
     rules = (re.fullmatch(r"flatten\(([\d,]+)\)", str(pair.rule)) for pair in mapping.tensors)
     moved = [tuple(map(int, rule[1].split(","))) for rule in rules if rule]
-    masks = paired(ours, theirs, batch, flat, first, moved)
+    tried = paired(ours, theirs, batch, flat, first, moved)
+    masks = next(tried)
     use_masks(opened, masks, asked.seed)
+    if masks.keras or masks.torch:
+        # Calls that are given the same are told apart by what is made of them.
+        for other in tried if _apart(opened) > _SAME else ():
+            use_masks(opened, other, asked.seed)
+            if _apart(opened) <= _SAME:
+                return other
+        use_masks(opened, masks, asked.seed)
     return masks
+
+
+def _apart(opened: LoadedPair) -> float:
+    """How far the outputs of both models are apart in training; 0.0 where these say nothing."""
+    passes = [side.forward(inputs, training=True, taps=False).outputs for side, _, inputs in opened.sides]
+    both = [
+        (passes[0][name], passes[1][other])
+        for name, other in paired_outputs(list(passes[0]), list(passes[1]))
+    ]
+    alike = [(due, found.array) for due, own in both if (found := aligned(due, own)) is not None]
+    return max((tensor_deviation(*each) for each in alike), default=0.0)
 
 
 def _dropped(opened: LoadedPair) -> tuple[list[dict[str, Any]], list[dict[str, Any]], int]:
@@ -172,8 +195,10 @@ def paired(
     flat: Sequence[Shape],
     first: bool = False,
     moved: Sequence[Shape] = (),
-) -> Masks:
+) -> Iterator[Masks]:
     """Pair the calls of two models that drop: by what they are given, then in their order by shape and rate.
+
+    Yields the pairing that is likeliest, and then those in which calls that are given the same stand for others of these.
 
     Args:
         ours, theirs: of Keras's model and of torch's, as `ExternalWorker.dropped` has them.
@@ -201,38 +226,66 @@ def paired(
         equal: int = (left["rate"] == right["rate"]) + (bool(left["shared"]) == bool(right["shared"]))
         return 1.0 + 4 * layouts[i, j][0] + equal / 2 + bool(left["active"] == right["active"]) / 4
 
-    # The best pairing that keeps the order of both, by its worth: best[i][j] of what comes from i and from j on.
+    agreeing: dict[tuple[int, ...], list[int]] = {}
+    for i, left in enumerate(ours):
+        same_input = tuple(
+            j
+            for j, right in enumerate(theirs)
+            if layouts.get((i, j), (False,))[0]
+            and left["rate"] == right["rate"]
+            and all(bool(left[fact]) == bool(right[fact]) for fact in ("shared", "active"))
+        )
+        agreeing.setdefault(same_input, []).append(i)
+    # Branches may be computed in another order: what is given the same numbers is the same call.
+    orders = max((len(alike) for alike in agreeing if len(agreeing[alike]) > 1), default=1)
+    for order in itertools.islice(itertools.permutations(range(orders)), _ORDERS):
+        partner = dict[int, int]()
+        for alike, members in agreeing.items():
+            places = [place for place in order if place < len(alike)]
+            partner |= {
+                alike[place]: i
+                for place, i in zip(places, members, strict=False)
+                if alike[place] not in partner
+            }
+        partner |= _in_order(
+            [i for i in range(len(ours)) if i not in partner.values()],
+            [j for j in range(len(theirs)) if j not in partner],
+            {both: worth(*both) for both in layouts},
+        )
+        torch = []
+        for j, site in enumerate(theirs):
+            if j in partner:
+                _, shape, axes = layouts[partner[j], j]
+                torch.append(KeyedDropout(key=str(partner[j]), shape=shape, order=axes))
+            else:
+                torch.append(KeyedDropout(key=f"torch {j}", shape=_sample(site, batch, "torch"), order=()))
+        lines = [
+            f"dropout of rate {site['rate']:g} in {name}'s {site['owner'] or 'model'} has no counterpart"
+            for name, sites, known in (
+                ("Keras", ours, set(partner.values())),
+                ("torch", theirs, set(partner)),
+            )
+            for number, site in enumerate(sites)
+            if number not in known and site["rate"] and site["active"]
+        ]
+        yield Masks(tuple(keras), tuple(torch), tuple(lines))
+
+
+def _in_order(
+    ours: Sequence[int], theirs: Sequence[int], worth: AnyMapping[tuple[int, int], float]
+) -> dict[int, int]:
+    """The pairing, torch's call -> Keras's, that keeps the order of both and is worth most."""
+    # best[i][j] of what comes from i and from j on.
     best: list[list[tuple[float, tuple[tuple[int, int], ...]]]] = [
         [(0.0, ())] * (len(theirs) + 1) for _ in range(len(ours) + 1)
     ]
     for i, j in itertools.product(reversed(range(len(ours))), reversed(range(len(theirs)))):
         best[i][j] = max(best[i + 1][j], best[i][j + 1], key=lambda one: one[0])
-        if (i, j) in layouts:
-            more, pairs = best[i + 1][j + 1]
-            if more + worth(i, j) > best[i][j][0]:
-                best[i][j] = more + worth(i, j), ((i, j), *pairs)
-    partner = {j: i for i, j in best[0][0][1]}
-    # Branches may be computed in another order: what is given the same numbers is the same call.
-    for (i, j), (agrees, *_) in layouts.items():
-        if agrees and i not in partner.values() and j not in partner and ours[i]["rate"] == theirs[j]["rate"]:
-            partner[j] = i
-    torch = []
-    for j, site in enumerate(theirs):
-        if j in partner:
-            _, shape, order = layouts[partner[j], j]
-            torch.append(KeyedDropout(key=str(partner[j]), shape=shape, order=order))
-        else:
-            torch.append(KeyedDropout(key=f"torch {j}", shape=_sample(site, batch, "torch"), order=()))
-    lines = [
-        f"dropout of rate {site['rate']:g} in {name}'s {site['owner'] or 'model'} has no counterpart"
-        for name, sites, known in (
-            ("Keras", ours, set(partner.values())),
-            ("torch", theirs, set(partner)),
-        )
-        for number, site in enumerate(sites)
-        if number not in known and site["rate"] and site["active"]
-    ]
-    return Masks(tuple(keras), tuple(torch), tuple(lines))
+        both = ours[i], theirs[j]
+        more, pairs = best[i + 1][j + 1]
+        if both in worth and more + worth[both] > best[i][j][0]:
+            best[i][j] = more + worth[both], (both, *pairs)
+    return {j: i for i, j in best[0][0][1]}
 
 
 def _sample(site: dict[str, Any], batch: int, framework: str) -> Shape:
