@@ -254,7 +254,7 @@ def test_a_loss_of_the_batch_as_a_whole_is_each_replica_s_own(
 WRONG: dict[str, tuple[Case, str, str]] = {
     "sum": (replace(BINARY, own=(("bce", "bce_sum"),)), "loss:reduction", "the sum over the samples"),
     "elements": (
-        replace(Case(), ours=("label=mse",), own=(("box=squares", "box=per_sample"),)),
+        replace(Case(), ours=("label=CrossEntropyLoss",), own=(("box=squares", "box=per_sample"),)),
         "loss:reduction",
         "the sum over the elements of a sample",
     ),
