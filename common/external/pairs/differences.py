@@ -38,6 +38,7 @@ _IN_ORDER = (
     "stop_gradient",
 )
 _ONE_BY_ONE = ("add", "sub", "mul", "div", "maximum", "minimum", "pow")
+_OVER = ("softmax", "log_softmax", "sum", "mean", "max", "min", "prod", "var", "std", "logsumexp")
 RECURRENT = ("lstm", "gru", "simple_rnn")
 KINDS = {
     "number": "another number",
@@ -82,12 +83,20 @@ class Difference:
         return str(self.keras) if self.inner is None else self.keras.told(1 + deeper)
 
     def _over(self, part: Expression) -> str:
-        """Over how many numbers a softmax is taken, where both are one: TensorFlow's is over the last axis, to which its code moves another."""
+        """Over how many numbers a softmax or a sum is taken, where both are one: a kernel's axes stand in another order, and TensorFlow's softmax is
+        over the last axis, to which its code moves another.
+        """
         shape, axis = part.operands[0].shape if part.operands else (), dict(part.settings).get("axis", -1)
-        both = self.torch.name == self.keras.name and part.name in ("softmax", "log_softmax")
-        if not both or not isinstance(axis, int) or not -len(shape) <= axis < len(shape):
+        axes = axis if isinstance(axis, list | tuple) else [axis]
+        both = self.torch.name == self.keras.name and part.name in _OVER
+        if (
+            not both
+            or not axes
+            or not all(isinstance(each, int) and -len(shape) <= each < len(shape) for each in axes)
+        ):
             return ""
-        return f" over {shape[axis]} number{'s' * (shape[axis] != 1)}"
+        count = math.prod(shape[each] for each in axes)
+        return f" over {count} number{'s' * (count != 1)}"
 
     @property
     def due(self) -> str:
@@ -319,7 +328,16 @@ def alike(one: Expression, other: Expression) -> bool:
             return True
         largest = max(abs(one.number), abs(other.number))
         return abs(one.number - other.number) <= limits.SAME_NUMBER * largest
-    return one.same is not None and one.same == other.same
+    if one.same is not None or other.same is not None:
+        return one.same == other.same
+    # What was read out of one operation was not measured: numbers one by one of the same are the same.
+    return (
+        None in (one.tensor, other.tensor)
+        and one.name == other.name
+        and one.name in _ONE_BY_ONE
+        and len(one.operands) == len(other.operands)
+        and all(alike(*each) for each in zip(one.operands, other.operands, strict=True))
+    )
 
 
 def _are_arranged_otherwise(torch: Expression, keras: Expression) -> bool:

@@ -129,6 +129,20 @@ def _gelu(made: Expression) -> Expression:
     return replace(made, name="gelu", operands=(leaves[0],), settings=settings)
 
 
+def _factors(made: Expression) -> Expression:
+    """A GELU; a product with a quotient as the quotient of the product: a (b / c) is b (a / c)."""
+    if (found := _gelu(made)) is not made:
+        return found
+    for place, operand in enumerate(made.operands):
+        if operand.name == "div" and operand.operands[1].number is None and not operand.chain:
+            operands = (*made.operands[:place], operand.operands[0], *made.operands[place + 1 :])
+            product = replace(made, operands=operands, tensor=None)
+            return replace(
+                operand, operands=(product, operand.operands[1]), tensor=made.tensor, shape=made.shape
+            )
+    return made
+
+
 def _reached(made: Expression, names: tuple[str, ...]) -> Expression | None:
     """What operations of these names are made of, each of the first operand of the one before; None where they are others."""
     for name in names:
@@ -163,7 +177,7 @@ _SIMPLER: dict[str, Callable[[Expression], Expression]] = {
     "matmul": _product,
     "where": _masked,
     "add": _sum,
-    "mul": _gelu,
+    "mul": _factors,
     "and": _all_of,
     "mean": _variance,
     "sqrt": _deviation,

@@ -235,7 +235,8 @@ def _norm(made: Operation, reader: Reader) -> Expression | None:
     """torch's `linalg_vector_norm`, of the usual order."""
     if made.settings.get("ord", 2) != 2:
         return None
-    squares = Expression("pow", (reader.read(made.tensors[0]), Expression(number=2.0)))
+    shape = reader.computation.shapes[made.tensors[0]]
+    squares = Expression("pow", (reader.read(made.tensors[0]), Expression(number=2.0)), shape=shape)
     axes = made.settings.get("dim")
     return Expression("sqrt", (Expression("sum", (squares,), () if axes is None else (("axis", axes),)),))
 
