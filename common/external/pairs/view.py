@@ -242,6 +242,10 @@ class View:
                 text = f"{line}: a constant that code rounds to float32, and not alike on both sides: {apart:.1g} apart"
                 fix = "compute it in float64 on both sides, or take the same numbers; it is no other formula"
                 explanation = replace(explanation, cause="rounding:constant", text=text, fix=fix)
+            if each.torch.text == each.keras.text and DROPS in each.torch.text:
+                # Masks are given by us, to calls that were taken for the same.
+                fix = "compare with --without-dropout; in both models, call what drops in one order"
+                explanation = replace(explanation, confidence="likely", fix=fix)
             found.append(Attribution(explanation, () if number else tuple(changes)))
         return found
 
