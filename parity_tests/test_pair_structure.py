@@ -272,7 +272,13 @@ WRONG = [
         "sequence",
         "Sequence",
         "mean",
-        [("forward/head", "operation:argument", "mean(mixed) where Keras computes mean(mixed, axis=(1,))")],
+        [
+            (
+                "forward/head",
+                "operation:argument",
+                "mean(mixed) over 80 numbers where Keras computes mean(mixed, axis=(1,)) over 5 numbers",
+            )
+        ],
     ),
     (
         "sequence",
@@ -436,7 +442,13 @@ WRONG = [
         "steps",
         "Steps",
         "max",
-        [("forward/head", "operation:argument", "max(mixed) where Keras computes max(mixed, axis=(1,))")],
+        [
+            (
+                "forward/head",
+                "operation:argument",
+                "max(mixed) over 80 numbers where Keras computes max(mixed, axis=(1,)) over 5 numbers",
+            )
+        ],
     ),
     (
         "dropping_steps",
@@ -633,7 +645,7 @@ WRONG = [
         [("forward/norm", "operation:operand", "where Keras takes mean(the input x, axis=0)")],
     ),
     # A gain of one hides that it divides.
-    ("gained", "Gained", "quotient", [("forward/norm", "operation:other", "norm/gamma / rsqrt(")]),
+    ("gained", "Gained", "quotient", [("forward/norm", "operation:other", "* norm/gamma) / rsqrt(")]),
     ("gained", "Gained", "gain", [("forward/norm", "weights_not_used", "never uses norm.weight")]),
     (
         "gained",

@@ -86,7 +86,9 @@ class Difference:
         """Over how many numbers a softmax or a sum is taken, where both are one: a kernel's axes stand in another order, and TensorFlow's softmax is
         over the last axis, to which its code moves another.
         """
-        shape, axis = part.operands[0].shape if part.operands else (), dict(part.settings).get("axis", -1)
+        shape = part.operands[0].shape if part.operands else ()
+        usual = -1 if "softmax" in part.name else [*range(len(shape))]
+        axis = dict(part.settings).get("axis", usual)
         axes = axis if isinstance(axis, list | tuple) else [axis]
         both = self.torch.name == self.keras.name and part.name in _OVER
         if (
