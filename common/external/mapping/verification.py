@@ -33,6 +33,8 @@ _TRIALS = 300
 _SET_LIMIT = 4
 _ORDERS = 24
 _OF_LAYERS = ("weight", "bias")
+# Of modules that may have each other's tensors, so many twos are tried.
+_EXCHANGED = 30
 
 
 def refine(
@@ -171,15 +173,17 @@ class _Search:
                 orders = (self._repaired(self.pairs, partner) for partner in _orders(members))
                 choices.append([{index: pairs[index] for index in indices} for pairs in orders])
             self._at_once(choices)
-        self._at_once([self._with_parts(*two) for two in self._alike_in_parts()])
+        if not self.keep and self.bench.try_out(self.pairs, inject=False).outputs > WRONG:
+            self._at_once([self._with_parts(*two) for two in self._alike_in_parts()[:_EXCHANGED]])
 
     def _alike_in_parts(self) -> list[tuple[str, str]]:
-        """Modules of torch with tensors of the same shapes, of which one has a tensor that is a part of one of Keras's."""
+        """Modules of torch with tensors of the same shapes, doubtful ones, of which one has a tensor that is a part of one of Keras's."""
         shapes = {info.name: info.shape for info in self.bench.outlines[1].tensors}
         modules: dict[str, list[object]] = {}
         parts: set[str] = set()
         for place, component in enumerate(self.parts):
-            for index in component.pairs if not self.is_fixed(place) else ():
+            open_ = not self.is_fixed(place) and any(map(self._is_open, component.pairs))
+            for index in component.pairs if open_ else ():
                 for name in self.pairs[index].torch:
                     modules.setdefault(_module(name), []).append((_slot(name), shapes[name]))
                     parts |= {_module(name)} if len(self.pairs[index].torch) > 1 else set()

@@ -32,6 +32,8 @@ from parity.common.parity.deviation import tensor_deviation
 DROPS = "that drops a share of"
 # Operations of Keras's that are tried in the place of one of torch's, the likeliest first.
 _TRIED = 12
+# Orders of the elements, for all calls of a line at once.
+_ORDERS = 4
 # A longer formula stands in the finding, and not again in what to do.
 _LONG = 120
 # Of more lines only the ends are told.
@@ -194,7 +196,9 @@ class View:
                 for one, other in zip(theirs, ours, strict=True)
             ]
             for ours in fitting[:_TRIED]
-            for order in self._orders(last, last.results[0], ours[-1], ours[-1].results[0])
+            for order in itertools.islice(
+                self._orders(last, last.results[0], ours[-1], ours[-1].results[0]), _ORDERS
+            )
         ]
 
     def replacement(self, substitution: Substitution) -> Replacement | None:
