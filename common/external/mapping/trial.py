@@ -26,6 +26,8 @@ from parity.common.spec.external.rules import Constant, parse_rule
 
 # Of float64: rounding through a deep model stays below this.
 AGREES = 1e-10
+# Another eps or another gelu is less than this, and a wrong tensor is more.
+WRONG = 1e-2
 # Below it relu, relu6, silu and gelu give nothing.
 _LOWEST = -0.3
 # Of larger tensors no orbits are computed: they get one value.

@@ -7,34 +7,24 @@ from __future__ import annotations
 
 import itertools
 import math
-import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from collections.abc import Mapping as Names
 
 import numpy as np
 
-from parity.common.base.errors import ExternalModelError
+from parity.common.external.mapping.at_once import AtOnce, orders_of
 from parity.common.external.mapping.components import deviation, moments, taps_of
 from parity.common.external.mapping.correspondence import by_numbers, layer_pairs
 from parity.common.external.mapping.graphs import assign
-from parity.common.external.mapping.trial import AGREES, Bench, Inputs, Trial, constant_of
+from parity.common.external.mapping.trial import AGREES, WRONG, Bench, Inputs, Trial, constant_of
 from parity.common.external.process.pass_result import Array
 from parity.common.external.process.worker import ExternalWorker
 from parity.common.spec.external.mapping import Mapping, Pair
 
-# Another eps or another gelu is less than this, and a wrong tensor is more.
-WRONG = 1e-2
-# Combinations tried of what pairs of one rule could also be.
-_ALIKE, _SECONDS_ALIKE = 300, 15.0
 # How many times closer the right one of several has to be.
 _CLEARLY = 30.0
 _ROUNDS = 8
 _TRIALS = 300
-_SET_LIMIT = 4
-_ORDERS = 24
-_OF_LAYERS = ("weight", "bias")
-# Of modules that may have each other's tensors, so many twos are tried.
-_EXCHANGED = 30
 
 
 def refine(
@@ -93,7 +83,6 @@ class _Search:
         self.shown: set[int] = set()
         # Whether any order of siblings has put a component right; trials of orders, and the pairs that they are of.
         self._nearer = False
-        self._deadline = math.inf
         self._tried: tuple[list[Pair], dict[object, Trial]] = [], {}
 
     @property
@@ -114,9 +103,7 @@ class _Search:
             alone, before = self.bench.try_out(self.pairs), list(self.pairs)
             if _worst(alone) > WRONG:
                 self._search(_total(alone))
-                self._deadline = time.monotonic() + _SECONDS_ALIKE
-                self._alike_at_once()
-                self._orders_at_once()
+                AtOnce(self).run()
             self._unflatten()
             if self.pairs != before:
                 whole = self.bench.try_out(self.pairs, inject=False)
@@ -140,110 +127,6 @@ class _Search:
                 break
         self.pairs = best[0]
         self._take_back()
-
-    def _alike_at_once(self) -> None:
-        """Try what pairs of one rule could also be, in all of them at once: a port does such a thing alike everywhere, and
-        only then the outputs agree.
-        """
-        groups: dict[object, list[int]] = {}
-        for index, pair in enumerate(self.pairs):
-            if pair.keras and pair.torch and pair.source != "hand":
-                shapes = tuple(self.bench.infos[name].shape for name in pair.keras)
-                groups.setdefault((pair.rule, shapes, len(pair.torch)), []).append(index)
-        # Of each group what all its pairs could also be.
-        choices: list[list[dict[int, Pair]]] = []
-        for members in groups.values():
-            others = [self.bench.variants.of_pair(self.pairs[index]) for index in members]
-            choices.append(
-                [dict(zip(members, changed, strict=True)) for changed in zip(*others, strict=False)]
-            )
-        self._at_once(choices)
-
-    def _orders_at_once(self) -> None:
-        """Try what lies in one tensor in other orders, then doubtful components of one signature, those of siblings first: where no
-        layer between them is seen alike, only the outputs tell, and only once all are right.
-        """
-        self._at_once([self._joined(place) for place in range(len(self.parts)) if not self.is_fixed(place)])
-        for sets in (self._siblings(), self._exchangeable()):
-            choices: list[list[dict[int, Pair]]] = []
-            for members in sets:
-                indices = [index for place in members for index in self.parts[place].pairs]
-                if not any(map(self._is_open, indices)):
-                    continue
-                orders = (self._repaired(self.pairs, partner) for partner in _orders(members))
-                choices.append([{index: pairs[index] for index in indices} for pairs in orders])
-            self._at_once(choices)
-        if not self.keep and self.bench.try_out(self.pairs, inject=False).outputs > WRONG:
-            self._at_once([self._with_parts(*two) for two in self._alike_in_parts()[:_EXCHANGED]])
-
-    def _alike_in_parts(self) -> list[tuple[str, str]]:
-        """Modules of torch with tensors of the same shapes, doubtful ones, of which one has a tensor that is a part of one of Keras's."""
-        shapes = {info.name: info.shape for info in self.bench.outlines[1].tensors}
-        modules: dict[str, list[object]] = {}
-        parts: set[str] = set()
-        for place, component in enumerate(self.parts):
-            open_ = not self.is_fixed(place) and any(map(self._is_open, component.pairs))
-            for index in component.pairs if open_ else ():
-                for name in self.pairs[index].torch:
-                    modules.setdefault(_module(name), []).append((_slot(name), shapes[name]))
-                    parts |= {_module(name)} if len(self.pairs[index].torch) > 1 else set()
-        alike: dict[object, list[str]] = {}
-        for module, tensors in modules.items():
-            alike.setdefault(frozenset(tensors), []).append(module)
-        return [
-            two
-            for members in alike.values()
-            for two in itertools.combinations(members, 2)
-            if parts.intersection(two)
-        ]
-
-    def _with_parts(self, one: str, other: str) -> list[dict[int, Pair]]:
-        """The pairs of two modules of torch with each other's tensors, and then with those that lie in one in other orders."""
-        partner = {one: other, other: one}
-
-        def given(name: str) -> str:
-            module = partner.get(_module(name))
-            return name if module is None else module + name.removeprefix(_module(name))
-
-        pairs = [pair.model_copy(update={"torch": tuple(map(given, pair.torch))}) for pair in self.pairs]
-        changed = {index: pair for index, pair in enumerate(pairs) if pair != self.pairs[index]}
-        places = [
-            place for place, component in enumerate(self.parts) if changed.keys() & set(component.pairs)
-        ]
-        return [changed, *(changed | order for place in places for order in self._joined(place, pairs))]
-
-    def _joined(self, place: int, given: Sequence[Pair] | None = None) -> list[dict[int, Pair]]:
-        """What a component could also be of which one side has several tensors in one: kernel and bias in another order.
-
-        given: all pairs; default: those that are known.
-        """
-        indices = self.parts[place].pairs
-        pairs = [(given or self.pairs)[index] for index in indices]
-        if not any("->" in pair.rule and len(pair.keras) != len(pair.torch) for pair in pairs):
-            return []
-        return [dict(zip(indices, changed, strict=True)) for changed in self.bench.variants.of(pairs)]
-
-    def _at_once(self, choices: Sequence[Sequence[dict[int, Pair]]]) -> None:
-        """Take the first of the combinations of choices with which the outputs agree; the fewest changes come first."""
-        if self.keep or self.bench.try_out(self.pairs, inject=False).outputs <= WRONG:
-            return
-        # A product with an empty one is empty, and there would be 2^n of them to go through.
-        choices = [choice for choice in choices if choice]
-        counts = range(1, len(choices) + 1)
-        some = (chosen for count in counts for chosen in itertools.combinations(choices, count))
-        products = itertools.chain.from_iterable(itertools.product(*chosen) for chosen in some)
-        for product in itertools.islice(products, _ALIKE):
-            changed = {index: pair for part in product for index, pair in part.items()}
-            pairs = [changed.get(index, pair) for index, pair in enumerate(self.pairs)]
-            if time.monotonic() > self._deadline:
-                return
-            try:
-                outputs = self.bench.try_out(pairs, inject=False).outputs
-            except ExternalModelError:  # alike by Keras's shapes alone: not all of them fit
-                continue
-            if outputs <= WRONG:
-                self.pairs = pairs
-                return
 
     def _unflatten(self) -> None:
         """Try the units of what is made a picture in the order in which torch's has them: kernels, biases, norms at once."""
@@ -319,22 +202,22 @@ class _Search:
                 if one and other
             }
             changed = False
-            for members in self._exchangeable():
+            for members in self.exchangeable():
                 partner = _nearest([place for place in members if place in sums], sums)
                 if any(own != other for own, other in partner.items()):
-                    self.pairs = self._repaired(self.pairs, partner)
+                    self.pairs = self.repaired(self.pairs, partner)
                     changed = True
             if number and not changed:
                 return
 
-    def _exchangeable(self) -> list[list[int]]:
+    def exchangeable(self) -> list[list[int]]:
         groups: dict[object, list[int]] = {}
         for place, component in enumerate(self.parts):
             if component.observed and not self.is_fixed(place):
                 groups.setdefault(component.signature, []).append(place)
         return [members for members in groups.values() if len(members) > 1]
 
-    def _repaired(self, pairs: Sequence[Pair], partner: Names[int, int]) -> list[Pair]:
+    def repaired(self, pairs: Sequence[Pair], partner: Names[int, int]) -> list[Pair]:
         """Components with the torch tensors of others of their signature."""
         found = list(pairs)
         for own, other in partner.items():
@@ -384,7 +267,7 @@ class _Search:
             for place in hidden:
                 self._keep_better(self._with(place, self.pairs, other) for other in self._variants(place))
             self._keep_better(
-                self._repaired(self.pairs, {one: other, other: one})
+                self.repaired(self.pairs, {one: other, other: one})
                 for one, other in itertools.combinations(hidden, 2)
                 if self.parts[one].signature == self.parts[other].signature
             )
@@ -401,7 +284,7 @@ class _Search:
 
     def _order_siblings(self) -> None:
         """Layers that are given the same and are alike: which is which shows in what comes after them."""
-        siblings = self._siblings()
+        siblings = self.siblings()
         self._nearer = False
         for strict in (True, False):
             if not strict and not self._nearer:
@@ -434,7 +317,7 @@ class _Search:
             if far(trial) <= WRONG or self.is_over:
                 break
             tried: list[tuple[float, int, list[Pair], Trial]] = []
-            for partner in _orders(members):
+            for partner in orders_of(members):
                 pairs, now = self._reordered(partner)
                 if far(now) < far(trial) / _CLEARLY:
                     tried.append((_total(now), len(tried), pairs, now))
@@ -445,7 +328,7 @@ class _Search:
 
     def _reordered(self, partner: Names[int, int]) -> tuple[list[Pair], Trial]:
         """The pairs with siblings in another order, and a trial of them: one for all components that they may put right."""
-        pairs = self._repaired(self.pairs, partner)
+        pairs = self.repaired(self.pairs, partner)
         base, known = self._tried
         if base != self.pairs:
             known = {}
@@ -455,11 +338,11 @@ class _Search:
             known[key] = self.bench.try_out(pairs)
         return pairs, known[key]
 
-    def _siblings(self) -> list[list[int]]:
+    def siblings(self) -> list[list[int]]:
         """Components of one signature whose outputs are the same where their values are."""
         expected = self.bench.expect(self.pairs, shared=True)[1].activations
         found = []
-        for members in self._exchangeable():
+        for members in self.exchangeable():
             sets: list[tuple[Array, list[int]]] = []
             for place in members:
                 for tap in taps_of(expected, self.parts[place].keras)[:1]:
@@ -478,7 +361,7 @@ class _Search:
         places = [
             place
             for place, component in enumerate(self.parts)
-            if any(self._is_open(index) for index in component.pairs) or far.get(place, 0.0) > WRONG
+            if any(self.is_open(index) for index in component.pairs) or far.get(place, 0.0) > WRONG
         ]
         watched = [place for place in places if far.get(place, 1.0) <= WRONG]
         for indices in itertools.zip_longest(*(self.parts[place].pairs for place in watched)):
@@ -495,7 +378,7 @@ class _Search:
             if trial.outputs > _CLEARLY * AGREES if good else _is_better(base, _total(trial)):
                 self.shown.add(index)
 
-    def _is_open(self, index: int) -> bool:
+    def is_open(self, index: int) -> bool:
         return self.pairs[index].doubt is not None or self.pairs[index] != self.given[index]
 
     def result(self) -> Mapping:
@@ -523,12 +406,12 @@ class _Search:
         if self.last.outputs <= AGREES or self.keep:
             return found
         alone = self.bench.try_out(self.pairs)
-        for members in self._siblings():
+        for members in self.siblings():
             for one, other in itertools.combinations(members, 2):
                 indices = [index for place in (one, other) for index in self.parts[place].pairs]
-                if {one, other} <= found.keys() or not any(map(self._is_open, indices)) or self.is_over:
+                if {one, other} <= found.keys() or not any(map(self.is_open, indices)) or self.is_over:
                     continue
-                exchanged = self._repaired(self.pairs, {one: other, other: one})
+                exchanged = self.repaired(self.pairs, {one: other, other: one})
                 if not self._spoils(exchanged, alone, (one, other)):
                     found |= {one: other, other: one}
         return found
@@ -544,10 +427,10 @@ class _Search:
         else:
             if far > AGREES:
                 note = _and(note, f"the layers agree to {far:.1g} only: they differ in something else")
-            if self._is_open(index) and alike is not None:
+            if self.is_open(index) and alike is not None:
                 other = self.pairs[self.parts[alike].pairs[0]].label
                 doubt, source = f"nothing that agrees tells it from {other}, which is given the same", "order"
-            elif self._is_open(index):
+            elif self.is_open(index):
                 if index in self.shown or constant_of(pair.rule) is not None:
                     doubt, source = None, pair.source if pair.source == "hand" else "probed"
                 else:
@@ -556,17 +439,6 @@ class _Search:
                     )
                     doubt, note = _and(doubt, said), pair.note
         return pair.model_copy(update={"doubt": doubt, "note": note, "source": source})
-
-
-def _module(name: str) -> str:
-    """Whose a tensor of torch is; a parameter that is no layer's is its own."""
-    parent, _, last = name.rpartition(".")
-    return parent if parent and last in _OF_LAYERS else name
-
-
-def _slot(name: str) -> str:
-    """What a tensor of torch is to its module."""
-    return name.removeprefix(_module(name))
 
 
 def _and(text: str | None, more: str) -> str:
@@ -605,13 +477,3 @@ def _nearest(members: Sequence[int], sums: Names[int, tuple[Array, Array]]) -> d
     rest = [place for place in range(len(members)) if place not in found]
     found |= {rest[i]: rest[j] for i, j in assign(-far[np.ix_(rest, rest)]).items()}
     return {members[i]: members[j] for i, j in found.items()}
-
-
-def _orders(members: Sequence[int]) -> Iterator[dict[int, int]]:
-    """Other orders of siblings: all of a few, exchanges of two of many."""
-    if len(members) <= _SET_LIMIT:
-        for order in itertools.islice(itertools.permutations(members), 1, 1 + _ORDERS):
-            yield dict(zip(members, order, strict=True))
-        return
-    for one, other in itertools.combinations(members, 2):
-        yield {one: other, other: one}
