@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
+from parity.common.diagnosis import limits
 from parity.common.external.pairs.expressions import Expression, is_far_below
 
 _REDUCING = ("sum", "mean", "max", "min", "prod")
@@ -123,7 +124,9 @@ def _gelu(made: Expression) -> Expression:
     factor = _GELU.get(inner[0].name) if len(inner) == 1 else None
     if factor is None or len(of) != 1 or None in of or 0.5 not in numbers:
         return made
-    if not any(math.isclose(number, each, rel_tol=1e-6) for number in numbers for each in factor):
+    if not any(
+        math.isclose(number, each, rel_tol=limits.ROUNDED_CONSTANT) for number in numbers for each in factor
+    ):
         return made
     settings = (("approximate", "tanh"),) if inner[0].name == "tanh" else ()
     return replace(made, name="gelu", operands=(leaves[0],), settings=settings)
