@@ -76,13 +76,7 @@ class _Functions(TorchFunctionMode):
         """Attention of (..., tokens, width) whose weights are dropped in by a function of its own: spelled out, then."""
         if not dropout_p or others.get("enable_gqa"):
             return _ATTENTION(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, **others)
-        scores = query @ key.transpose(-2, -1) * (query.shape[-1] ** -0.5 if scale is None else scale)
-        if is_causal:
-            attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
-        if attn_mask is not None and attn_mask.dtype == torch.bool:
-            scores = scores.masked_fill(~attn_mask, -torch.inf)
-        elif attn_mask is not None:
-            scores = scores + attn_mask
+        scores = attention_scores(query, key, attn_mask, is_causal, scale)
         return self._dropped(_DROPOUT, (scores.softmax(-1), dropout_p), {}) @ value
 
     def _dropped(self, func: Any, args: Any, kwargs: Any) -> Tensor:
@@ -104,6 +98,20 @@ class _Functions(TorchFunctionMode):
         if not planned.order:
             return drawn if shared else drawn.reshape(x.shape)
         return drawn.expand(-1, *planned.shape).permute(planned.order).reshape(x.shape)
+
+
+def attention_scores(
+    query: Tensor, key: Tensor, attn_mask: Tensor | None, is_causal: bool, scale: float | None
+) -> Tensor:
+    """What `scaled_dot_product_attention` takes the softmax of, (..., queries, keys), of its own arguments (..., tokens, width)."""
+    scores = query @ key.transpose(-2, -1) * (query.shape[-1] ** -0.5 if scale is None else scale)
+    if is_causal:
+        attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
+    if attn_mask is None:
+        return scores
+    if attn_mask.dtype == torch.bool:
+        return scores.masked_fill(~attn_mask, -torch.inf)
+    return scores + attn_mask
 
 
 _DROPOUT, _ATTENTION = F.dropout, F.scaled_dot_product_attention

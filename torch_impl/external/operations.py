@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
@@ -16,6 +18,7 @@ from parity.common.external.process.operations import Recording, plain
 from parity.common.external.process.pass_result import Array
 from parity.torch_impl.external import names
 from parity.torch_impl.external.calling import array_of
+from parity.torch_impl.external.dropout import attention_scores
 
 # They give the elements of one tensor, each once or several times, and compute nothing.
 _REARRANGING = frozenset(
@@ -45,8 +48,38 @@ def recorded(model: nn.Module, replaced: Mapping[str, Array], records: bool) -> 
             leave = module.register_forward_hook(lambda *_: recording.leave())
             stack.callback(enter.remove)
             stack.callback(leave.remove)
+        stack.enter_context(_SpelledOut())
         stack.enter_context(_Operations(recording))
         yield recording
+
+
+class _SpelledOut(TorchFunctionMode):
+    """Attention as one writes it: its kernels are several, by what needs gradients, and one of them divides the scale between query and key."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is F.scaled_dot_product_attention:
+            return _attention(*args, **kwargs or {})
+        return func(*args, **kwargs or {})
+
+
+def _attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    **others: Any,
+) -> Tensor:
+    """torch's own (..., tokens, width), where it drops and of grouped heads."""
+    if dropout_p or others.get("enable_gqa"):
+        return F.scaled_dot_product_attention(
+            query, key, value, attn_mask, dropout_p, is_causal, scale=scale, **others
+        )
+    scores = attention_scores(query, key, attn_mask, is_causal, scale)
+    # Of a token that sees none it gives zeros.
+    return torch.where(scores.isneginf().all(-1, keepdim=True), 0.0, scores.softmax(-1)) @ value
 
 
 class _Operations(TorchDispatchMode):

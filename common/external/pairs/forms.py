@@ -106,8 +106,11 @@ def _opposite(of: Expression) -> Expression:
 def _sum(made: Expression) -> Expression:
     """A sum with what is far below zero where something is hidden, and else zero; and a logarithm of a sum of exponentials."""
     for one, other in (made.operands, made.operands[::-1]) if len(made.operands) == 2 else ():
-        if one.name == "where" and is_far_below(one.operands[1]) and _filled(one.operands[2]) == 0:
-            return replace(made, name="where", operands=(*one.operands[:2], other))
+        if one.name == "where" and is_far_below(one.operands[1]):
+            kept = one.operands[2]
+            # What is hidden is so whatever is added to it.
+            shown = other if _filled(kept) == 0 else replace(made, operands=(other, kept), tensor=None)
+            return replace(made, name="where", operands=(*one.operands[:2], shown))
         of = _reached(one, ("log", "sum", "exp", "sub"))
         # TensorFlow takes the largest off before, where it is finite, and adds it again.
         if of is not None and "is_finite" in {each.name for each in other.parts()}:

@@ -21,7 +21,24 @@ def grouped(findings: Sequence[Finding]) -> list[Finding]:
         why = finding.explanation
         key = (why.cause, why.defect, why.confidence) if why is not None and why.defect else number
         groups.setdefault(key, []).append(finding)
-    return _moved([_joined(group) for group in groups.values()])
+    return _again(_moved([_joined(group) for group in groups.values()]))
+
+
+def _again(findings: Sequence[Finding]) -> list[Finding]:
+    """Without whole formulas of a line that something was found of before: what a loop computes otherwise is in all that comes after it."""
+    found: list[Finding] = []
+    lines: dict[str, int] = {}
+    for finding in findings:
+        why = finding.explanation
+        line = why.defect.partition(" ")[2] if why is not None and why.cause.startswith(CAUSE) else ""
+        if why is not None and line in lines and why.cause == f"{CAUSE}other":
+            place = lines[line]
+            found[place] = replace(found[place], tensors=(*found[place].tensors, *finding.tensors))
+            continue
+        if line:
+            lines.setdefault(line, len(found))
+        found.append(finding)
+    return found
 
 
 def _moved(findings: Sequence[Finding]) -> list[Finding]:

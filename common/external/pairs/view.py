@@ -289,9 +289,11 @@ class View:
         """What torch and Keras compute at a substitution."""
         torch = self._readers[1].read(substitution.torch_result, is_root=True)
         keras = self._readers[0].read(substitution.keras_result)
-        if keras.number is not None:
-            # How a number is computed says more than the number.
-            keras = self._readers[0].read(substitution.keras_result, is_root=True)
+        made = self._readers[0].read(substitution.keras_result, is_root=True)
+        # How a number is computed says more than the number; and what is due at the place itself more than a tensor that is the same by chance.
+        chance = substitution.keras_result == self._ends[0] and not keras.name and made.name == torch.name
+        if keras.number is not None or chance:
+            keras = made
         return torch, keras
 
     def _is_shown(

@@ -170,10 +170,8 @@ def _not_imported(error: ImportError, target: Target, framework: Framework | Non
                 f"{target.module} is not found: {top!r} is the toolkit's own package here; give yours another name"
             )
         hiding = getattr(sys.modules.get(top), "__file__", None)
-        if (
-            any((folder / top).is_dir() or (folder / f"{top}.py").is_file() for folder in _folders())
-            and hiding
-        ):
+        own = [folder for folder in _folders() if (folder / top).is_dir() or (folder / f"{top}.py").is_file()]
+        if own and hiding and not any(Path(hiding).is_relative_to(folder) for folder in own):
             return ExternalModelError(
                 f"{target.module} is not found: {top!r} is {hiding} here, and hides yours: give yours another name"
             )
