@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
+from scipy import optimize
 
 from parity.common.diagnosis import limits
+from parity.common.diagnosis.result import Explanation
 from parity.common.external.mapping.models import exact_constants
 from parity.common.external.pairs.bench import Bench, frozen_apart
 from parity.common.external.process.pass_result import Arrays
@@ -48,37 +51,73 @@ def as_torch_takes(bench: Bench, gradients: Arrays) -> Arrays:
 
 
 def moves(
-    bench: Bench, optimizers: tuple[Target, Target], sets: Sequence[Arrays], rate: float | None
+    bench: Bench,
+    optimizers: tuple[Target, Target],
+    sets: Sequence[Arrays],
+    rate: float | None,
+    theirs: Sequence[Arrays] | None = None,
 ) -> tuple[Arrays, Arrays]:
-    """What either optimizer makes of the weights, by Keras's names."""
+    """What either optimizer makes of the weights, by Keras's names; theirs: what torch's is given, if that is something else."""
     before = bench.keras.read()
     with exact_constants(bench):
         ours = bench.keras.update(optimizers[0], list(sets), rate=rate)
-    given = [as_torch_takes(bench, each) for each in sets]
-    theirs = bench.mapping.to_keras(bench.torch.read() | bench.torch.update(optimizers[1], given, rate=rate))
+    given = [as_torch_takes(bench, each) for each in (sets if theirs is None else theirs)]
+    made = bench.mapping.to_keras(bench.torch.read() | bench.torch.update(optimizers[1], given, rate=rate))
     moved, other = (
-        {name: np.subtract(each[name], before[name]) for name in sets[0]} for each in (ours, theirs)
+        {name: np.subtract(each[name], before[name]) for name in sets[0]} for each in (ours, made)
     )
     return moved, other
 
 
-def clipped_share(
-    bench: Bench, optimizers: tuple[Target, Target], gradients: Arrays, rate: float | None
-) -> str:
-    """How a limit on the common norm shows: given one gradient alone, one update is a share of the other's, in all tensors."""
-    moved, other = moves(bench, optimizers, [gradients], rate)
-    for who, large, small in (("torch", moved, other), ("Keras", other, moved)):
-        sizes = [
-            float(np.sqrt(sum(float(np.square(v).sum()) for v in each.values()))) for each in (large, small)
-        ]
-        share = sizes[1] / sizes[0] if sizes[0] else 1.0
-        alike = all(
-            tensor_deviation(share * large[name], small[name]) <= limits.ROUNDED_CONSTANT for name in large
-        )
-        if share < 1 - limits.ROUNDED_CONSTANT and alike:
-            norm = float(np.sqrt(sum(float(np.square(value).sum()) for value in gradients.values())))
-            return (
-                f": given its gradients alone, of the common norm {norm:.6g}, {who}'s is {share:.6g} times the other's, as where that norm is"
-                f" clipped at {share * norm:.6g}"
+def clipping(
+    bench: Bench, optimizers: tuple[Target, Target], sets: Sequence[Arrays], step: int, rate: float | None
+) -> Explanation | None:
+    """Return that one side alone clips gradients by their common norm; None where that does not make all updates the same.
+
+    Args:
+        bench, optimizers: of the pair.
+        sets: gradients of all updates. step: the first at which they part.
+        rate: at which both are held.
+    """
+    norms = [math.sqrt(sum(float(np.square(value).sum()) for value in each.values())) for each in sets]
+    for who, other in (("torch", "Keras"), ("Keras", "torch")):
+
+        def made(shares: Sequence[float], who: str = who) -> tuple[Arrays, Arrays]:
+            whole = sets[: len(shares)]
+            clipped = [
+                {name: share * value for name, value in each.items()}
+                for share, each in zip(shares, whole, strict=True)
+            ]
+            # What one side clips by itself the other is given clipped.
+            return moves(
+                bench, optimizers, *((clipped, rate, whole) if who == "torch" else (whole, rate, clipped))
             )
-    return ""
+
+        def apart(shares: Sequence[float]) -> float:
+            own, theirs = made(shares)
+            return max(tensor_deviation(own[name], theirs[name]) for name in own)
+
+        moved, theirs = made([1.0] * (step + 1))
+        name = max(moved, key=lambda each: float(np.abs(moved[each] - theirs[each]).max()))
+        place = int(np.abs(moved[name] - theirs[name]).argmax())
+
+        def off(share: float, name: str = name, place: int = place) -> float:
+            one, another = made([*[1.0] * step, share])
+            return float(one[name].flat[place] - another[name].flat[place])
+
+        if off(0.0) * off(1.0) >= 0:
+            continue
+        share = float(optimize.brentq(off, 0.0, 1.0, xtol=limits.SAME_NUMBER, maxiter=100))
+        limit = float(f"{share * norms[step]:.6g}")
+        # torch adds 1e-6 to the norm that it divides by.
+        if apart([min(1.0, limit / norm) for norm in norms]) > limits.ROUNDED_CONSTANT:
+            continue
+        text = f"clipping: {who} clips all gradients by their common norm at {limit:g}, and {other} does not; at step {step} that norm is {norms[step]:.6g}"
+        ways = {
+            "Keras": f"global_clipnorm={limit:g} in Keras",
+            "torch": f"clip_grad_norm_(parameters, {limit:g}) in torch",
+        }
+        fix = f"{ways[other]}, too; or no clipping in {who}"
+        evidence = f"by experiment: given gradients that are clipped so, {other}'s optimizer makes the same {len(sets)} updates"
+        return Explanation("setting:clipping", text, "confirmed", fix, evidence)
+    return None

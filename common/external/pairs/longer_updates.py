@@ -13,7 +13,7 @@ from typing import Any
 from parity.common.diagnosis import limits
 from parity.common.diagnosis.result import Explanation, Finding, TensorComparison
 from parity.common.external.pairs.bench import Bench, taken
-from parity.common.external.pairs.given_gradients import clipped_share, mapped_alone, moved_by, moves
+from parity.common.external.pairs.given_gradients import clipping, mapped_alone, moved_by, moves
 from parity.common.external.pairs.later_steps import bench_at
 from parity.common.external.pairs.request import PairRequest
 from parity.common.external.pairs.updates import slots_of, updated
@@ -66,16 +66,13 @@ def longer_updates(
         for name, deviation in apart.items()
         if deviation > limits.LIVE_FLOAT64
     )
-    text = (
-        f"{optimizers[0]} and {optimizers[1]} make the same {agree} updates of this training, and another one at step {agree}"
-        f"{clipped_share(bench, optimizers, sets[agree], rate)}"
+    why = clipping(bench, optimizers, sets, agree, rate) or Explanation(
+        "updates:later",
+        f"{optimizers[0]} and {optimizers[1]} make the same {agree} updates of this training, and another one at step {agree}",
+        "likely",
+        "have both do the same from that step on: an average of weights, a limit on single gradients, a schedule within a class of your own",
+        f"by experiment: both were given the gradients of {len(sets)} steps of this training",
     )
-    fix = (
-        "have both do the same from that step on: a limit on gradients that is reached there, an average of weights, a schedule within a"
-        " class of your own"
-    )
-    evidence = f"by experiment: both were given the gradients of {len(sets)} steps of this training"
-    why = Explanation("updates:later", text, "likely", fix, evidence)
     return [Finding(agree, "update", tensors[0].name, (), tensors, (), explanation=why)], told, short
 
 

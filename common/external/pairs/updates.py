@@ -24,7 +24,7 @@ from parity.common.external.lint.lint import Difference, optimizer_differences
 from parity.common.external.mapping.models import exact_constants
 from parity.common.external.pairs.bench import Bench
 from parity.common.external.pairs.explain import by_setting
-from parity.common.external.pairs.given_gradients import as_torch_takes, clipped_share, mapped_alone, moved_by
+from parity.common.external.pairs.given_gradients import as_torch_takes, clipping, mapped_alone, moved_by
 from parity.common.external.pairs.observed_optimizers import CLIPS, observed, with_fields
 from parity.common.external.process.pass_result import Array, Arrays
 from parity.common.parity.deviation import tensor_deviation
@@ -196,11 +196,8 @@ def compare_updates(
                 suspects = _of_penalty(suspects, rules[0].weight_decay or 0.0, rules[1].weight_decay or 0.0)
             causes = formula.causes(_differences(rules[0], rules[1]) if own else suspects)
             notes += formula.notes
-    share = "" if causes else clipped_share(bench, optimizers, named, rate)
-    if share:
-        fix = "have both clip alike, in the optimizers or in the losses"
-        evidence = "by experiment: both were given these gradients alone"
-        causes = [Explanation("setting:clipping", f"clipping{share}", "likely", fix, evidence)]
+    if not causes and penalties is None and (clip := clipping(bench, optimizers, sets, 0, rate)):
+        causes = [clip]
     finding = Finding(0, "update", off[0].name, (), tuple(off), ())
     findings = tuple(replace(finding, explanation=cause) for cause in causes) or (finding,)
     return Updates(tensors, findings, tuple(notes))
