@@ -798,6 +798,7 @@ UPDATES: dict[str, tuple[float, str, str, list[str], bool]] = {
     "an own SGD that decays": (0.0, "decaying_sgd", "sgd", ["weight_decay"], False),
     # torch divides by the norm plus 1e-6.
     "a common norm": (0.0, "globally_clipped_sgd", "clipped_sgd", ["clip_epsilon"], False),
+    "a norm that torch alone has": (0.0, "sgd", "held_sgd", ["clipping"], False),
     "norms of each and of all": (0.0, "clipped_sgd", "clipped_sgd", ["clipping"], False),
 }
 

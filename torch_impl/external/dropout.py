@@ -16,6 +16,7 @@ from parity.common.execution.pass_context import Context
 from parity.common.external.process.dropping import Dropping, noise_shape
 from parity.common.spec.layers import KeyedDropout
 from parity.torch_impl.external import names
+from parity.torch_impl.external.attention import attention_scores
 from parity.torch_impl.external.calling import array_of
 from parity.torch_impl.external.dropped import DROPPING, arguments
 from parity.torch_impl.layers.random import keep_mask
@@ -98,20 +99,6 @@ class _Functions(TorchFunctionMode):
         if not planned.order:
             return drawn if shared else drawn.reshape(x.shape)
         return drawn.expand(-1, *planned.shape).permute(planned.order).reshape(x.shape)
-
-
-def attention_scores(
-    query: Tensor, key: Tensor, attn_mask: Tensor | None, is_causal: bool, scale: float | None
-) -> Tensor:
-    """What `scaled_dot_product_attention` takes the softmax of, (..., queries, keys), of its own arguments (..., tokens, width)."""
-    scores = query @ key.transpose(-2, -1) * (query.shape[-1] ** -0.5 if scale is None else scale)
-    if is_causal:
-        attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
-    if attn_mask is None:
-        return scores
-    if attn_mask.dtype == torch.bool:
-        return scores.masked_fill(~attn_mask, -torch.inf)
-    return scores + attn_mask
 
 
 _DROPOUT, _ATTENTION = F.dropout, F.scaled_dot_product_attention

@@ -15,6 +15,7 @@ from parity.common.external.pairs.bench import Bench, frozen_apart
 from parity.common.external.process.pass_result import Arrays
 from parity.common.parity.deviation import tensor_deviation
 from parity.common.spec.external.target import Target
+from parity.common.spec.optimizers.base import COMMON
 from parity.common.state.zero_gradient import measured_zero_gradients
 
 
@@ -108,16 +109,24 @@ def clipping(
         if off(0.0) * off(1.0) >= 0:
             continue
         share = float(optimize.brentq(off, 0.0, 1.0, xtol=limits.SAME_NUMBER, maxiter=100))
-        limit = float(f"{share * norms[step]:.6g}")
-        # torch adds 1e-6 to the norm that it divides by.
-        if apart([min(1.0, limit / norm) for norm in norms]) > limits.ROUNDED_CONSTANT:
+        # What is added to the norm that is divided by, as torch's own function does.
+        ways = [
+            (float(f"{share * (norms[step] + epsilon):.6g}"), epsilon) for epsilon in COMMON["clip_epsilon"]
+        ]
+        holding = (
+            limit
+            for limit, epsilon in ways
+            if apart([min(1.0, limit / (norm + epsilon)) for norm in norms]) <= limits.ROUNDED_CONSTANT
+        )
+        limit = next(holding, None)
+        if limit is None:
             continue
         text = f"clipping: {who} clips all gradients by their common norm at {limit:g}, and {other} does not; at step {step} that norm is {norms[step]:.6g}"
-        ways = {
+        told = {
             "Keras": f"global_clipnorm={limit:g} in Keras",
             "torch": f"clip_grad_norm_(parameters, {limit:g}) in torch",
         }
-        fix = f"{ways[other]}, too; or no clipping in {who}"
+        fix = f"{told[other]}, too; or no clipping in {who}"
         evidence = f"by experiment: given gradients that are clipped so, {other}'s optimizer makes the same {len(sets)} updates"
         return Explanation("setting:clipping", text, "confirmed", fix, evidence)
     return None

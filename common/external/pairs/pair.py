@@ -272,11 +272,7 @@ class _Flow:
         parted, short = self._longer(spec)
         if parted:
             return Outcome(opened.outlines, None, self._diagnosed(None))
-        batch = (
-            f"a global batch of {spec.global_batch_size} samples and not of {asked.global_batch}: there are no more to train on"
-            if spec.global_batch_size < asked.global_batch
-            else ""
-        )
+        batch = _cut_batch(asked, spec)
         notes = (*doubtful_losses(self.bench), *filter(None, (beyond, by_rows, short, batch)))
         placements = list(self.way.placements or self._placements(spec))
         session.check(spec, placements)
@@ -441,6 +437,8 @@ class _Flow:
         (self.folder / SPEC).write_text(dump_yaml(spec), encoding="utf-8")
         data = spec.data
         self._tell(f"data: {data.train_samples} samples to train, the last {data.eval_samples} to evaluate")
+        if cut := _cut_batch(self.asked, spec):
+            self._tell(cut)
         self._tell(f"spec: {self.folder / SPEC} (again: parity run --spec {self.folder / SPEC})")
         return spec
 
@@ -494,6 +492,13 @@ class _Flow:
             if found.findings:
                 return told_of(step, found)
         return None
+
+
+def _cut_batch(asked: PairRequest, spec: TrainSpec) -> str:
+    """That a batch is smaller than what was asked, '' where it is not."""
+    if spec.global_batch_size == asked.global_batch:
+        return ""
+    return f"a global batch of {spec.global_batch_size} samples and not of {asked.global_batch}: there are no more to train on"
 
 
 def to_json(asked: PairRequest) -> dict[str, Any]:

@@ -59,7 +59,7 @@ def settle_rates(
     )
     return (
         None,
-        f"learning rates: equal at each of {steps} steps, from {theirs[0]:g} to {theirs[-1]:g}{rounded}",
+        f"learning rates: equal at each of {steps} steps, {theirs[0]:g} at first, {theirs[-1]:g} at last, {max(theirs):g} at most{rounded}",
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from parity.common.base.errors import SpecError, check_least
+from parity.common.base.errors import SpecError, check_least, did_you_mean
 from parity.common.base.scratch import remove_scratch
 from parity.common.external.pairs.objectives import (
     Objective,
@@ -143,7 +143,9 @@ class SampleFile:
         used = (*chosen, *due, *(() if weights is None else (weights,)))
         for name in used:
             if name not in shapes:
-                raise SpecError(f"--data {path}: has no array {name!r}; it has {', '.join(shapes)}")
+                raise SpecError(
+                    f"--data {path}: has no array {name!r}{did_you_mean(name, shapes)}; it has {', '.join(shapes)}"
+                )
         if not chosen:
             raise SpecError(
                 f"--data {path}: has no array besides the targets {', '.join(due)}; where inputs are the targets, give both:"

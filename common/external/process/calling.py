@@ -52,9 +52,12 @@ def arrange(
         return [dict(inputs)], {}
     if not known and len(needed) <= len(inputs) and (any_number or len(inputs) <= len(parameters)):
         return list(inputs.values()), {}
+    others = f", or leave others out: --inputs {','.join(needed)}" if set(needed) < set(inputs) else ""
+    if not others and len(needed) < len(inputs):
+        others = ", or leave out those that are none: --inputs NAME[,NAME...]"
     raise ExternalModelError(
         f"the model's {function} takes ({', '.join(str(p) for p in given)[:200]}), received the inputs"
-        f" {', '.join(inputs)}; name the inputs as its parameters"
+        f" {', '.join(inputs)}; name the inputs as its parameters{others}"
     )
 
 
