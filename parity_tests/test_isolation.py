@@ -216,7 +216,6 @@ EQUAL_SHARE = 0.95
 LEDGER: dict[str, str] = {
     "external/gradient_paths.py: (file)": "torch's gradients are put on other ways; Keras's are the reference",
     "external/built_lines.py: (file)": "torch builds no graph before it runs",
-    "external/attention.py: (file)": "torch's attention is one function; Keras's layers write it out",
     "external/dropped.py: (file)": "torch's dropout is a function, called anywhere; Keras has layers for it",
     "external/outline.py: penalty_of": "torch's tensors have no regularizers",
     "external/widening.py: wide": "torch has a mode in which calls are changed; in TensorFlow functions are, by who calls them",

@@ -16,9 +16,8 @@ from parity.common.execution.pass_context import Context
 from parity.common.external.process.dropping import Dropping, noise_shape
 from parity.common.spec.layers import KeyedDropout
 from parity.torch_impl.external import names
-from parity.torch_impl.external.attention import attention_scores
 from parity.torch_impl.external.calling import array_of
-from parity.torch_impl.external.dropped import DROPPING, arguments
+from parity.torch_impl.external.dropped import DROPPING, arguments, attention_scores
 from parity.torch_impl.layers.random import keep_mask
 
 

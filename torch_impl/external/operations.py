@@ -17,8 +17,8 @@ from torch.utils._pytree import tree_leaves
 from parity.common.external.process.operations import Recording, plain
 from parity.common.external.process.pass_result import Array
 from parity.torch_impl.external import names
-from parity.torch_impl.external.attention import attention_scores
 from parity.torch_impl.external.calling import array_of
+from parity.torch_impl.external.dropped import attention_scores
 
 # They give the elements of one tensor, each once or several times, and compute nothing.
 _REARRANGING = frozenset(

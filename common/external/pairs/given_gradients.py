@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from scipy import optimize
 
 from parity.common.diagnosis import limits
 from parity.common.diagnosis.result import Explanation
@@ -80,6 +79,8 @@ def clipping(
         sets: gradients of all updates. step: the first at which they part.
         rate: at which both are held.
     """
+    from scipy import optimize  # slow, and seldom needed
+
     norms = [math.sqrt(sum(float(np.square(value).sum()) for value in each.values())) for each in sets]
     for who, other in (("torch", "Keras"), ("Keras", "torch")):
 
