@@ -107,7 +107,7 @@ def clipping(
             one, another = made([*[1.0] * step, share])
             return float(one[name].flat[place] - another[name].flat[place])
 
-        if off(0.0) * off(1.0) >= 0:
+        if not off(0.0) * off(1.0) < 0:  # nor of what is no number
             continue
         share = float(optimize.brentq(off, 0.0, 1.0, xtol=limits.SAME_NUMBER, maxiter=100))
         # What is added to the norm that is divided by, as torch's own function does.
