@@ -79,11 +79,10 @@ class Parser(argparse_flags.ArgumentParser):
         return found
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        first = next((word for word in args or () if not word.startswith("-")), None)
         for action in self._actions:
-            # What stands for a command comes before what stands behind it.
-            if isinstance(action, argparse._SubParsersAction) and first is not None and args[0] == first:
-                self._check_value(action, first)
+            # A misspelt command is told before the flags behind it.
+            if isinstance(action, argparse._SubParsersAction) and args and not args[0].startswith("-"):
+                self._check_value(action, args[0])
         for word in _own(self, args):
             self._check_flag(word.partition("=")[0][:80])
         return super().parse_known_args(args, namespace)  # type: ignore[no-untyped-call]

@@ -327,9 +327,8 @@ def describe(optimizer: Any, model: keras.Model) -> OptimizerInfo:
     scheduled = isinstance(schedule, optim.schedules.LearningRateSchedule)
     if scheduled:
         config: dict[str, Any] = {}
-        with suppress(
-            NotImplementedError
-        ):  # of a class that has none, as people write them, the rates say all
+        # Of a class without it, as people write them, the rates say all.
+        with suppress(NotImplementedError):
             config = {key: value for key, value in schedule.get_config().items() if key != "name"}
         given = ", ".join(f"{key}={value}" for key, value in config.items())
     common: Settings = {

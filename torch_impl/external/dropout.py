@@ -17,7 +17,7 @@ from parity.common.external.process.dropping import Dropping, noise_shape
 from parity.common.spec.layers import KeyedDropout
 from parity.torch_impl.external import names
 from parity.torch_impl.external.calling import array_of
-from parity.torch_impl.external.dropped import DROPPING, arguments, attention_scores
+from parity.torch_impl.external.dropped import DROPPING, arguments, attended
 from parity.torch_impl.layers.random import keep_mask
 
 
@@ -62,22 +62,13 @@ class _Functions(TorchFunctionMode):
                 return func(*args, **kwargs)
         return func(*args, **kwargs)
 
-    def _attended(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        attn_mask: Tensor | None = None,
-        dropout_p: float = 0.0,
-        is_causal: bool = False,
-        scale: float | None = None,
-        **others: Any,
-    ) -> Tensor:
-        """Attention of (..., tokens, width) whose weights are dropped in by a function of its own: spelled out, then."""
-        if not dropout_p or others.get("enable_gqa"):
-            return _ATTENTION(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, **others)
-        scores = attention_scores(query, key, attn_mask, is_causal, scale)
-        return self._dropped(_DROPOUT, (scores.softmax(-1), dropout_p), {}) @ value
+    def _attended(self, *args: Any, **kwargs: Any) -> Tensor:
+        """Attention whose weights are dropped in by a function of its own: written out, then."""
+
+        def weights(scores: Tensor, rate: float) -> Tensor:
+            return self._dropped(_DROPOUT, (scores.softmax(-1), rate), {})
+
+        return attended(weights, True, *args, **kwargs)
 
     def _dropped(self, func: Any, args: Any, kwargs: Any) -> Tensor:
         x, rate, active, inplace = arguments(func, args, kwargs)

@@ -18,7 +18,7 @@ from parity.common.external.process.operations import Recording, plain
 from parity.common.external.process.pass_result import Array
 from parity.torch_impl.external import names
 from parity.torch_impl.external.calling import array_of
-from parity.torch_impl.external.dropped import attention_scores
+from parity.torch_impl.external.dropped import attended
 
 # They give the elements of one tensor, each once or several times, and compute nothing.
 _REARRANGING = frozenset(
@@ -58,28 +58,13 @@ class _SpelledOut(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is F.scaled_dot_product_attention:
-            return _attention(*args, **kwargs or {})
+            return attended(_weights, False, *args, **kwargs or {})
         return func(*args, **kwargs or {})
 
 
-def _attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attn_mask: Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
-    **others: Any,
-) -> Tensor:
-    """torch's own (..., tokens, width), where it drops and of grouped heads."""
-    if dropout_p or others.get("enable_gqa"):
-        return F.scaled_dot_product_attention(
-            query, key, value, attn_mask, dropout_p, is_causal, scale=scale, **others
-        )
-    scores = attention_scores(query, key, attn_mask, is_causal, scale)
-    # Of a token that sees none it gives zeros.
-    return torch.where(scores.isneginf().all(-1, keepdim=True), 0.0, scores.softmax(-1)) @ value
+def _weights(scores: Tensor, _: float) -> Tensor:
+    """Of a token that sees none torch's own function gives zeros."""
+    return torch.where(scores.isneginf().all(-1, keepdim=True), 0.0, scores.softmax(-1))
 
 
 class _Operations(TorchDispatchMode):

@@ -47,7 +47,7 @@ _BY_STEP = ("before", "forward", "evaluation", "loss", "backward", "gradient", "
 _PASSES = ("forward", "evaluation")
 _LISTED = 4
 _LEFT_ON = "dropout left on"
-_VARIED = "the deviations of where and why are of weights that were varied, so that these hide nothing; those of when are of your own"
+_VARIED = "deviations under Where and Why were measured with weights that were varied, so that special values hide nothing; those under When with yours"
 _EVALUATION_ALONE = "training is not affected: only statistics that evaluation uses differ, by 1/N of the variance of N values"
 
 

@@ -135,12 +135,11 @@ def give_masks(asked: PairRequest, opened: LoadedPair, mapping: Mapping) -> Mask
     first = any(re.search("conv[23]d", info.kind) for info in opened.outlines[1].layers)
     rules = (re.fullmatch(r"flatten\(([\d,]+)\)", str(pair.rule)) for pair in mapping.tensors)
     moved = [tuple(map(int, rule[1].split(","))) for rule in rules if rule]
-    tried = paired(ours, theirs, batch, flat, first, moved)
-    masks = next(tried)
+    masks, *others = paired(ours, theirs, batch, flat, first, moved)
     use_masks(opened, masks, asked.seed)
-    if masks.keras or masks.torch:
-        # Calls that are given the same are told apart by what is made of them.
-        for other in tried if _apart(opened) > _SAME else ():
+    # Calls that are given the same are told apart by what is made of them.
+    if others and _apart(opened) > _SAME:
+        for other in others:
             use_masks(opened, other, asked.seed)
             if _apart(opened) <= _SAME:
                 return other

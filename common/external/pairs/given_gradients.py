@@ -11,6 +11,7 @@ from parity.common.diagnosis import limits
 from parity.common.diagnosis.result import Explanation
 from parity.common.external.mapping.models import exact_constants
 from parity.common.external.pairs.bench import Bench, frozen_apart
+from parity.common.external.pairs.observed_optimizers import CLIPPED
 from parity.common.external.process.pass_result import Arrays
 from parity.common.parity.deviation import tensor_deviation
 from parity.common.spec.external.target import Target
@@ -122,12 +123,10 @@ def clipping(
         limit = next(holding, None)
         if limit is None:
             continue
-        text = f"clipping: {who} clips all gradients by their common norm at {limit:g}, and {other} does not; at step {step} that norm is {norms[step]:.6g}"
-        told = {
-            "Keras": f"global_clipnorm={limit:g} in Keras",
-            "torch": f"clip_grad_norm_(parameters, {limit:g}) in torch",
-        }
-        fix = f"{told[other]}, too; or no clipping in {who}"
+        does, *ways_to = (text.format(limit) for text in CLIPPED["clip_global_norm"])
+        told = dict(zip(("Keras", "torch"), ways_to, strict=True))
+        text = f"clipping: {who} {does}, and {other} does not; at step {step} that norm is {norms[step]:.6g}"
+        fix = f"in {other}: {told[other]}; or no clipping in {who}"
         evidence = f"by experiment: given gradients that are clipped so, {other}'s optimizer makes the same {len(sets)} updates"
         return Explanation("setting:clipping", text, "confirmed", fix, evidence)
     return None

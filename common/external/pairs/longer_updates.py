@@ -80,8 +80,7 @@ def _along(bench: Bench, rule: OptimizerBase, asked: PairRequest, spec: TrainSpe
     """The gradients of Keras's tensors at each step of a training by a rule, as many as time and memory allow."""
     began, found = time.monotonic(), list[Arrays]()
     whole = bench.keras.read()
-    state = mapped_alone(bench, whole)
-    slots: Any = None
+    weights, slots = mapped_alone(bench, whole), dict[str, Any]()
     try:
         for step in range(spec.steps):
             size = sum(value.nbytes for value in found[0].values()) if found else 0
@@ -89,16 +88,14 @@ def _along(bench: Bench, rule: OptimizerBase, asked: PairRequest, spec: TrainSpe
                 break
             here = bench_at(step, bench, asked, spec)
             passed = taken(here.keras, here.inputs[0], here.losses[0], training=True, taps=False)
-            named = moved_by(bench, passed.gradients, state) if slots is None else found[0]
-            gradients = {name: passed.gradients[name] for name in named}
-            slots = slots_of(rule, {name: state[name] for name in gradients}) if slots is None else slots
-            now = rule
-            if bench.rates:
-                now = rule.model_copy(update={"learning_rate": bench.rates[step]})
-            weights = {name: state[name] for name in gradients}
-            weights, slots = updated(now, step, weights, gradients, slots)
-            state |= weights
-            found.append(gradients)
+            if not found:
+                moved = moved_by(bench, passed.gradients, weights)
+                weights = {name: weights[name] for name in moved}
+                slots = slots_of(rule, weights)
+            found.append({name: passed.gradients[name] for name in weights})
+            rate = bench.rates[step] if bench.rates else rule.learning_rate
+            now = rule.model_copy(update={"learning_rate": rate})
+            weights, slots = updated(now, step, weights, found[-1], slots)
             bench.keras.write(weights)
     finally:
         bench.keras.write(whole)

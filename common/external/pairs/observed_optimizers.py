@@ -21,7 +21,21 @@ from parity.common.parity.deviation import tensor_deviation
 from parity.common.spec.optimizers import OptimizerBase, parse_optimizer
 from parity.common.spec.optimizers.base import COMMON
 
-CLIPS = ("clip_global_norm", "clip_norm", "clip_value")
+# By setting: what a clipping does, how Keras is told, how torch.
+CLIPPED = {
+    "clip_global_norm": (
+        "clips all gradients by their common norm, at {:g}",
+        "global_clipnorm={:g}",
+        "clip_grad_norm_(parameters, {:g})",
+    ),
+    "clip_norm": (
+        "clips each tensor's gradient by its own norm, at {:g}",
+        "clipnorm={:g}",
+        "clip_grad_norm_ of each parameter by itself, {:g}",
+    ),
+    "clip_value": ("clips each element, at {:g}", "clipvalue={:g}", "clip_grad_value_(parameters, {:g})"),
+}
+CLIPS = tuple(CLIPPED)
 
 # The changes that a spec makes of some tensors, by gradients of each update.
 Changes = Callable[[OptimizerBase, Sequence[Arrays], Sequence[str]], Arrays]

@@ -25,7 +25,7 @@ from parity.common.external.mapping.models import exact_constants
 from parity.common.external.pairs.bench import Bench
 from parity.common.external.pairs.explain import by_setting
 from parity.common.external.pairs.given_gradients import as_torch_takes, clipping, mapped_alone, moved_by
-from parity.common.external.pairs.observed_optimizers import CLIPS, observed, with_fields
+from parity.common.external.pairs.observed_optimizers import CLIPPED, CLIPS, observed, with_fields
 from parity.common.external.process.pass_result import Array, Arrays
 from parity.common.parity.deviation import tensor_deviation
 from parity.common.spec.external.outline import OptimizerInfo
@@ -431,25 +431,9 @@ def _changes(
     return {name: np.subtract(value, before[name]) for name, value in weights.items()}
 
 
-# By setting: what a clipping does, how Keras is told, how torch.
-_CLIPPED = {
-    "clip_global_norm": (
-        "clips all gradients by their common norm, at {:g}",
-        "global_clipnorm={:g}",
-        "clip_grad_norm_(parameters, {:g})",
-    ),
-    "clip_norm": (
-        "clips each tensor's gradient by its own norm, at {:g}",
-        "clipnorm={:g}",
-        "clip_grad_norm_ of each parameter by itself, {:g}",
-    ),
-    "clip_value": ("clips each element, at {:g}", "clipvalue={:g}", "clip_grad_value_(parameters, {:g})"),
-}
-
-
 def _clipped(spec: OptimizerBase) -> tuple[str, ...]:
     """What an optimizer clips, and how Keras and torch are told to do the same."""
-    for name, texts in _CLIPPED.items():
+    for name, texts in CLIPPED.items():
         limit = getattr(spec, name)
         if limit is not None:
             return tuple(text.format(limit) for text in texts)
