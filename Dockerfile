@@ -18,8 +18,8 @@ COPY slurm slurm
 RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
 
 FROM python:${PYTHON}-slim
-ARG TORCH="torch>=2.13,<3"
-ARG TENSORFLOW="tensorflow>=2.21,<3"
+ARG TORCH="torch>=2.4,<3"
+ARG TENSORFLOW="tensorflow>=2.16,<3"
 ARG EXTRAS=tf,torch,report,data
 COPY --from=built /wheels /wheels
 # Unquoted and without patterns: several words, of which none names files.

@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -175,7 +175,7 @@ def measure(row: Row, rounds: int | None, folder: Path) -> None:
         raise RunError(f"{row.name}: {type(error).__name__}: {error}") from error
     facts = {
         "name": row.name,
-        "date": datetime.now(UTC).date().isoformat(),
+        "date": datetime.now(timezone.utc).date().isoformat(),
         "machine": machine(),
         "rounds": rounds or row.rounds,
         "took_seconds": round(time.monotonic() - begun, 1),

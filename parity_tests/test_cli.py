@@ -11,13 +11,13 @@ import signal
 import subprocess
 import sys
 import tempfile
-import tomllib
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+import tomllib
 import yaml
 
 from parity.common import recipes

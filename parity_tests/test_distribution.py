@@ -7,12 +7,12 @@ import re
 import shutil
 import subprocess
 import sys
-import tomllib
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pytest
+import tomllib
 import yaml
 
 from parity import __version__
@@ -74,9 +74,9 @@ def test_the_dockerfile_is_of_this_project() -> None:
     [
         ("COPY slurm slurm", "COPY slum slum", "no slum"),
         ("COPY slurm slurm", "COPY docs docs", "docs is ignored"),
-        ("torch>=2.13", "torch>=2.12", "TORCH is not that of [torch]"),
+        ("torch>=2.4", "torch>=2.3", "TORCH is not that of [torch]"),
         ("EXTRAS=tf", "EXTRAS=tensorflow", "no extra tensorflow"),
-        ("PYTHON=3.11", "PYTHON=3.10", "Python before 3.11"),
+        ("PYTHON=3.11", "PYTHON=3.9", "Python before 3.10"),
         ("WORKDIR /work", "WORKDRI /work", "WORKDRI is no instruction"),
     ],
 )

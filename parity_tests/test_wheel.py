@@ -12,7 +12,6 @@ import shutil
 import subprocess
 import sys
 import tarfile
-import tomllib
 import zipfile
 from collections.abc import Iterable
 from email.parser import Parser
@@ -20,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tomllib
 from packaging.requirements import Requirement
 
 import parity

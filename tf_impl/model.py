@@ -15,6 +15,7 @@ from parity.tf_impl import runtime
 from parity.tf_impl.layers import EmptySafe, build_layer, imported
 from parity.tf_impl.layers.normalization import BatchNorm
 from parity.tf_impl.layers.products import low_of, set_low
+from parity.tf_impl.private_names import CommonVariable
 from parity.tf_impl.strategy import Strategy
 
 
@@ -68,7 +69,7 @@ def tensors_of(node: Node, layer: keras.layers.Layer) -> dict[str, tf.Variable]:
     found = {}
     for tensor in node.parameters:
         variable = getattr(layer, tensor.name)
-        native = variable.value if isinstance(variable, keras.Variable) else variable
+        native = variable.value if isinstance(variable, CommonVariable) else variable
         found[canonical_name(node.path, tensor)] = native
     for child, child_layer in zip(node.children, getattr(layer, "children", ()), strict=True):
         found |= tensors_of(child, child_layer)

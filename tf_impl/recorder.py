@@ -41,6 +41,7 @@ from parity.common.state.canonical import State
 from parity.tf_impl import runtime
 from parity.tf_impl.external import names
 from parity.tf_impl.external.outline import outline
+from parity.tf_impl.private_names import CommonVariable
 from parity.tf_impl.recorder_observer import ModelObserver
 from parity.tf_impl.recorder_states import SEEDS, LiveState
 from parity.tf_impl.recorder_taps import LayerTaps
@@ -458,7 +459,7 @@ class Recorder(ScriptRecorder):
 
 def _tensor_of(variable: Any) -> Any:
     """TensorFlow's variable behind one of Keras."""
-    return variable.value if isinstance(variable, keras.Variable) else variable
+    return variable.value if isinstance(variable, CommonVariable) else variable
 
 
 def _like(variable: Any) -> tf.Variable:

@@ -10,13 +10,13 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.eager import record
 
 from parity.common.external.process.pass_result import tap_name, tensors_in
 from parity.common.record import taps
 from parity.common.record.script import chosen_layers
 from parity.common.record.script_taps import NUMBERS
 from parity.tf_impl.external import names
+from parity.tf_impl.private_names import gradient_record
 
 
 class LayerTaps:
@@ -92,7 +92,7 @@ class LayerTaps:
     @tf.autograph.experimental.do_not_convert
     def _end(self, path: str | None, output: Any) -> None:
         # Passes that only evaluate are no part of a step: they have no gradient tape.
-        if path is None or not record.could_possibly_record():
+        if path is None or not gradient_record.could_possibly_record():
             return
         number = self._counts[path] = self._counts.get(path, -1) + 1
         leaves = list(tensors_in(output, lambda value: isinstance(value, tf.Tensor)).values())

@@ -15,6 +15,7 @@ from parity.common.planning.collectives.bench import Plan, conduct
 from parity.common.planning.collectives.operations import ROOT
 from parity.common.spec import Placement
 from parity.torch_impl import runtime
+from parity.torch_impl.private_names import all_gather, reduce_scatter
 from parity.torch_impl.strategy import open_strategy
 
 # Those of whole tensors, not of lists.
@@ -66,11 +67,11 @@ class Group:
 
     def _all_gather(self, x: Tensor) -> Callable[[], Any]:
         whole = x.new_empty(len(x) * self.ranks)
-        return lambda: (dist.all_gather_single(whole, x), whole)[1]
+        return lambda: (all_gather(whole, x), whole)[1]
 
     def _reduce_scatter(self, x: Tensor) -> Callable[[], Any]:
         own = x.new_empty(len(x) // self.ranks)
-        return lambda: (dist.reduce_scatter_single(own, x), own)[1]
+        return lambda: (reduce_scatter(own, x), own)[1]
 
     def _barrier(self, x: None) -> Callable[[], Any]:
         del x

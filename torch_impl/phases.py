@@ -9,10 +9,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 
 from parity.common.execution.phases import PASSES, REDUCED, Message, Probe, synchronised_channels
+from parity.torch_impl.private_names import FSDPModule, all_gather, reduce_scatter
 from parity.torch_impl.sharding.tensors import local
 from parity.torch_impl.step import Step
 from parity.torch_impl.strategy import Strategy
@@ -207,8 +207,8 @@ def _sender(messages: list[_Sent], step: Step) -> Callable[[], None]:
             {
                 "all_reduce": lambda w=whole, g=group: dist.all_reduce(w, group=g),
                 "broadcast": lambda w=whole, g=group: dist.broadcast(w, 0, group=g),
-                "all_gather": lambda w=whole, p=part, g=group: dist.all_gather_single(w, p, group=g),
-                "reduce_scatter": lambda w=whole, p=part, g=group: dist.reduce_scatter_single(p, w, group=g),
+                "all_gather": lambda w=whole, p=part, g=group: all_gather(w, p, group=g),
+                "reduce_scatter": lambda w=whole, p=part, g=group: reduce_scatter(p, w, group=g),
             }[operation]
         )
 

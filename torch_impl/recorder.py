@@ -23,7 +23,6 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 from torch.utils.data import DataLoader
 
 from parity.common.base.errors import RecordError
@@ -46,6 +45,7 @@ from parity.common.state.canonical import State
 from parity.torch_impl import runtime
 from parity.torch_impl.external import names
 from parity.torch_impl.external.outline import outline
+from parity.torch_impl.private_names import DTensor
 from parity.torch_impl.recorder_observer import ModelObserver
 from parity.torch_impl.recorder_states import LiveState
 from parity.torch_impl.recorder_taps import LayerTaps

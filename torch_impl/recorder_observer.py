@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 from torch.utils.data import DistributedSampler
 
 from parity.common.record.script_checks import (
@@ -20,6 +19,7 @@ from parity.common.record.script_checks import (
 )
 from parity.common.record.script_taps import is_tapped
 from parity.torch_impl.external import names
+from parity.torch_impl.private_names import DTensor
 
 
 class ModelObserver(Observer):

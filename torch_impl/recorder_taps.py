@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 
 from parity.common.external.process.pass_result import tap_name, tensors_in
 from parity.common.record import taps
 from parity.common.record.script import chosen_layers
 from parity.torch_impl.external import names
 from parity.torch_impl.external.calling import is_tensor
+from parity.torch_impl.private_names import DTensor
 
 
 class LayerTaps:

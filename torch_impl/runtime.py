@@ -12,6 +12,7 @@ from parity.common.base.errors import RunError
 from parity.common.execution.operating_system import keep_freed_memory, on_each_node
 from parity.common.spec import Placement
 from parity.common.spec.capabilities import refusal
+from parity.torch_impl.private_names import FSDP2_ON_CPU, has_compiler
 
 
 def configure(placement: Placement, capacity: int | None = None, deterministic: bool = True) -> None:
@@ -34,7 +35,7 @@ def configure(placement: Placement, capacity: int | None = None, deterministic: 
             f"{placement.label} needs {_needed(placement)} GPUs, this machine has {gpus};"
             " use fewer replicas or --device cpu"
         )
-    if (why := refusal(placement, {"no_gpu": not uses_gpu(placement)})) is not None:
+    if (why := refusal(placement, _lacks(uses_gpu(placement)))) is not None:
         raise RunError(why)
     if uses_gpu(placement):
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
@@ -72,6 +73,11 @@ def launches_ahead(placement: Placement) -> bool:
     return uses_gpu(placement) or placement.strategy in ("fsdp1", "fsdp2", "tensor_parallel", "deepspeed")
 
 
+def _lacks(gpu: bool) -> dict[str, Any]:
+    """What placements cannot have here, as `refusal` takes it. gpu: whether their replicas run on GPUs."""
+    return {"no_gpu": not gpu, "old_fsdp2": not gpu and not FSDP2_ON_CPU and torch.__version__}
+
+
 def device_names(placement: Placement) -> list[str]:
     """The devices that the placement's replicas run on, in replica order."""
     if not uses_gpu(placement):
@@ -95,12 +101,10 @@ def versions() -> dict[str, str]:
 
 def describe() -> dict[str, Any]:
     """What `parity doctor` shows of this framework."""
-    from parity.torch_impl.strategy.blocks import has_compiler  # a strategy's, which build on this
-
     gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     return {
         "versions": versions(),
         "gpus": gpus,
         "collectives": "nccl" if gpus else "gloo",
-        "lacks": {"no_gpu": not gpus, "no_compiler": not has_compiler()},
+        "lacks": {**_lacks(bool(gpus)), "no_compiler": not has_compiler()},
     }

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch._subclasses import FakeTensor
 
 from parity.common.execution.pass_context import Context
 from parity.common.record import taps
@@ -19,6 +18,7 @@ from parity.common.spec import TrainSpec
 from parity.common.state.canonical import State, parameter_fingerprint, parameter_specs
 from parity.torch_impl.model import Model
 from parity.torch_impl.optimizers import Optimizer
+from parity.torch_impl.private_names import FakeTensor
 from parity.torch_impl.sharding.tensors import local
 from parity.torch_impl.strategy import Strategy
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
@@ -51,6 +52,15 @@ def replacing(path: Path) -> Iterator[Path]:
             shutil.rmtree(temporary)
         else:
             temporary.unlink(missing_ok=True)
+
+
+def sha256_of(path: str | Path) -> str:
+    """The SHA-256 of a file, in hexadecimal; of a file of any size, a piece at a time."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while piece := file.read(1 << 20):
+            digest.update(piece)
+    return digest.hexdigest()
 
 
 def numbered_folders(parent: Path) -> list[Path]:

@@ -11,7 +11,7 @@ import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,7 +21,7 @@ from pydantic import Field, ValidationError
 
 from parity import __version__
 from parity.common.base.errors import CheckpointError, RecordError
-from parity.common.base.files import naming_os_errors, partial_of
+from parity.common.base.files import naming_os_errors, partial_of, sha256_of
 from parity.common.checkpoint.shards import ShardedState, Written, is_shard
 from parity.common.record.files import read_json, write_json
 from parity.common.record.version_0_1 import WithOldNames
@@ -152,7 +152,7 @@ def complete(
         "rates": dict(rates),
         "loss": loss,
         "files": files,
-        "written": datetime.now(UTC).isoformat(timespec="seconds"),
+        "written": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "seal": "",
     }
     manifest = Manifest.parse(content).to_dict()
@@ -412,9 +412,7 @@ def _check_rates(checkpoint: Checkpoint) -> None:
 
 
 def _stored(path: Path) -> StoredFile:
-    with open(path, "rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return StoredFile(bytes=path.stat().st_size, sha256=digest)
+    return StoredFile(bytes=path.stat().st_size, sha256=sha256_of(path))
 
 
 def sync(path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from parity.common.base.errors import SpecError
-from parity.common.base.files import naming_os_errors
+from parity.common.base.files import naming_os_errors, sha256_of
 from parity.common.data.samples import Array
 from parity.common.spec.sources import Npz, TableFile, Tokens
 
@@ -74,8 +74,7 @@ def hash_of(path: Path) -> str:
 @functools.lru_cache(maxsize=1 << 20)
 def _hash(path: str, size: int, time: int) -> str:
     del size, time  # parts of the key: another file
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return sha256_of(path)
 
 
 def check_pin(pin: str | None, digest: str, files: Mapping[str, Path]) -> None:

@@ -10,7 +10,7 @@ import shutil
 import struct
 import subprocess
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -131,7 +131,7 @@ def header_of(
         threads=facts["threads"],
         host=platform.node(),
         git_revision=git_revision(),
-        started=datetime.now(UTC).isoformat(timespec="seconds"),
+        started=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         data_hash=facts.get("data_hash"),
     )
 

@@ -11,9 +11,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import IO, Any, NamedTuple, Protocol, Self, TypeVar
+from typing import IO, Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
+from typing_extensions import Self
 
 from parity.common.base.errors import RecordError
 from parity.common.base.plain import print_error

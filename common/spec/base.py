@@ -7,9 +7,10 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from types import UnionType
-from typing import Annotated, Any, ClassVar, Literal, Self, Union, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, Strict, ValidationError, model_validator
+from typing_extensions import Self
 
 from parity.common.base.errors import SpecError, did_you_mean
 

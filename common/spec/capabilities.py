@@ -245,6 +245,10 @@ REFUSALS: dict[str, dict[str, str]] = {
         "mirrored nccl": "cross_device=nccl needs GPUs; on CPU take cross_device=one_device",
         "multi_worker nccl": "communication=nccl needs GPUs; on CPU take communication=ring",
     },
+    "old_fsdp2": {
+        "fsdp2": "fully_shard of torch {old_fsdp2} runs on GPUs alone; on CPU take torch 2.7 or newer, or strategy"
+        " fsdp1",
+    },
     "no_compiler": {
         "torch compile": "--compile needs a C++ compiler, and none was found; run: apt-get install g++ (or set CXX to"
         " the compiler's path)",

@@ -13,6 +13,7 @@ import tensorflow as tf
 from parity.common.external.process.changes import FORCED, force, numbers, set_attribute, sides
 from parity.tf_impl.external import names
 from parity.tf_impl.external.settings import argument_of, kind_of, settings_of
+from parity.tf_impl.private_names import path_of
 
 # What an `activation` argument was changed to, and what it was, in the layer's own dictionary.
 _FORCED_FUNCTION = "_parity_function"
@@ -31,7 +32,7 @@ def layers(model: keras.Layer) -> dict[str, Any]:
 
 def dropping(model: keras.Layer) -> dict[str, Any]:
     """Return by path what may drop a part of what it computes: the cells of recurrent layers, too."""
-    return {layer.path or layer.name: layer for layer in model._flatten_layers()}
+    return {path_of(layer) or layer.name: layer for layer in model._flatten_layers()}
 
 
 class _ActivationArgument:

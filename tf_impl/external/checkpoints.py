@@ -28,6 +28,7 @@ from parity.common.state.canonical import without_ties
 from parity.tf_impl.external import names, passes
 from parity.tf_impl.external.calling import array_of
 from parity.tf_impl.external.load import build, build_optimizer, prepare
+from parity.tf_impl.private_names import CommonVariable
 
 _WEIGHTS, _CONFIG = "model.weights.h5", "config.json"
 _CONFIG_LIMIT = 64 * 1024 * 1024
@@ -269,7 +270,7 @@ def _slots(optimizer: Any, live: keras.Model) -> tuple[str, dict[str, dict[str, 
 
 def _rate(optimizer: Any) -> float | None:
     rate = optimizer._learning_rate
-    return float(keras.ops.convert_to_numpy(rate)) if isinstance(rate, keras.Variable) else None
+    return float(keras.ops.convert_to_numpy(rate)) if isinstance(rate, CommonVariable) else None
 
 
 def _assign_optimizer(

@@ -9,9 +9,6 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from keras.src import backend
-from keras.src.backend.common.name_scope import current_path
-from keras.src.layers.regularization.spatial_dropout import BaseSpatialDropout
 
 from parity.common.execution.pass_context import Context
 from parity.common.external.process.dropping import Dropping, noise_shape
@@ -19,6 +16,7 @@ from parity.common.external.process.exact import ExactFunctions
 from parity.common.spec.layers import KeyedDropout
 from parity.tf_impl.external.calling import array_of
 from parity.tf_impl.layers.random import keep_mask
+from parity.tf_impl.private_names import BaseSpatialDropout, backend, current_path, path_of
 
 
 class _Passes(threading.local):
@@ -77,7 +75,9 @@ def _drop(layer: Any, inputs: Any, training: Any = False) -> Any:
     dropping = _PASSES.dropping
     if dropping is None:
         return _call(layer, inputs, training)
-    return _dropped(dropping, layer.path or layer.name, inputs, layer.rate, layer.noise_shape, bool(training))
+    return _dropped(
+        dropping, path_of(layer) or layer.name, inputs, layer.rate, layer.noise_shape, bool(training)
+    )
 
 
 def _drop_spatially(layer: Any, inputs: Any, training: Any = False) -> Any:
@@ -85,7 +85,7 @@ def _drop_spatially(layer: Any, inputs: Any, training: Any = False) -> Any:
     if dropping is None:
         return _spatial(layer, inputs, training)
     noise = layer._get_noise_shape(inputs)
-    return _dropped(dropping, layer.path or layer.name, inputs, layer.rate, noise, bool(training))
+    return _dropped(dropping, path_of(layer) or layer.name, inputs, layer.rate, noise, bool(training))
 
 
 def _random_dropout(inputs: Any, rate: float, noise_shape: Any = None, seed: Any = None) -> Any:

@@ -14,9 +14,6 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import keras
 import numpy as np
 import tensorflow as tf
-from keras.src.backend.common.name_scope import current_path
-from keras.src.utils.naming import reset_uids
-from tensorflow.python.ops import math_ops
 
 from parity.common.base.errors import ExternalModelError
 from parity.common.external.process.exact import ExactFunctions
@@ -24,6 +21,7 @@ from parity.common.external.process.resolve import made, resolve
 from parity.common.spec.external.target import Target
 from parity.tf_impl.external.built_lines import remember_lines
 from parity.tf_impl.external.widening import WIDE, wide
+from parity.tf_impl.private_names import current_path, math_ops, reset_uids
 
 
 def prepare(precision: str) -> None:

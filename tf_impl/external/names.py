@@ -12,6 +12,7 @@ from parity.common.external.process.calls import free_name
 from parity.common.external.process.pass_result import Array, Arrays
 from parity.common.state.canonical import without_ties
 from parity.tf_impl.external import outline
+from parity.tf_impl.private_names import path_of
 
 
 def layers(model: keras.Layer) -> dict[str, keras.Layer]:
@@ -31,7 +32,7 @@ def layers(model: keras.Layer) -> dict[str, keras.Layer]:
             continue
         seen.add(id(layer))
         if id(layer) not in known:
-            found[free_name((layer.path or layer.name).removeprefix(start), found)] = layer
+            found[free_name((path_of(layer) or layer.name).removeprefix(start), found)] = layer
         if not isinstance(layer, keras.layers.RNN):
             left += reversed(layer._layers)
     return {path: layer for path, layer in found.items() if layer is not model}

@@ -9,13 +9,13 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.framework import op_callbacks
 
 from parity.common.external.process.operations import Recording, plain
 from parity.common.external.process.pass_result import Array
 from parity.tf_impl.external import names
 from parity.tf_impl.external.built_lines import line_built
 from parity.tf_impl.external.calling import array_of, is_tensor
+from parity.tf_impl.private_names import op_callbacks
 
 # They give the elements of one tensor, each once or several times, and compute nothing.
 _REARRANGING = frozenset(

@@ -12,8 +12,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 from keras import optimizers as optim
-from keras.src import backend
-from keras.src.backend.common.variables import Variable as CommonVariable
 
 from parity.common.base.errors import ExternalModelError
 from parity.common.external.process.calls import Calls, Owned, free_name, qualified
@@ -22,6 +20,7 @@ from parity.common.spec.external.outline import OptimizerInfo, Outline, Settings
 from parity.tf_impl.external import settings
 from parity.tf_impl.external.calling import call, is_tensor
 from parity.tf_impl.external.settings import WATCHED, function_of, kind_of
+from parity.tf_impl.private_names import CommonVariable, backend, path_of
 
 _MOMENTS = {"beta_1": "beta_1", "beta_2": "beta_2", "epsilon": "epsilon"}
 # Class -> canonical kind; by canonical name of a number the attribute that holds it; settings that are always so.
@@ -166,7 +165,7 @@ def layers_of(model: keras.Model) -> dict[str, keras.layers.Layer]:
         here = f"{above}/{layer.name}" if above else layer.name
         known = bool(kind_of(layer))
         if known or _own(layer) or not layer._layers:
-            kept.append(((layer.path or here).removeprefix(start), here.removeprefix(start), layer))
+            kept.append(((path_of(layer) or here).removeprefix(start), here.removeprefix(start), layer))
         if not known:
             for child in layer._layers:
                 visit(child, here)
@@ -185,7 +184,7 @@ def owned(model: keras.Model) -> Iterator[Owned]:
     for path, layer in layers_of(model).items():
         variables = layer.weights if kind_of(layer) else _own(layer)
         for variable in variables:
-            own = variable.path.removeprefix(f"{layer.path}/") if layer.path else variable.name
+            own = variable.path.removeprefix(f"{path_of(layer)}/") if path_of(layer) else variable.name
             if own == variable.path:
                 # Tracked by this layer, but made by another: a tie.
                 own = variable.path.rsplit("/", 1)[-1]
@@ -250,7 +249,7 @@ def _replace(stack: ExitStack, owner: Any, name: str, make: Callable[[Any], Any]
 
 def _reporting(old: Any, paths: dict[int, str], calls: Calls) -> Any:
     def reporting(layer: Any, *args: Any, **given: Any) -> Any:
-        path = paths.get(id(layer), layer.path or layer.name)
+        path = paths.get(id(layer), path_of(layer) or layer.name)
         calls.enter(path)
         result: Any = None
         try:

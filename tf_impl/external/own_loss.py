@@ -6,19 +6,21 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from keras.src.losses import loss as loss_module
-from keras.src.losses.losses import LossFunctionWrapper
 
 from parity.common.base.errors import ExternalModelError
 from parity.common.external.process.exact import ExactFunctions
 from parity.common.external.process.resolve import function_of
 from parity.common.spec.external.target import Target
+from parity.tf_impl.private_names import LossFunctionWrapper, loss_module
 
 # Within a strategy, Keras divides a mean by the number of replicas, so that a sum over them is right where all have as
 # many samples. We sum over samples, and need the mean of this replica's.
 WHOLE = ExactFunctions()
 WHOLE.replacements = tuple(
-    (loss_module, f"{name}_loss_for_distribution", lambda value: value) for name in ("scale", "unscale")
+    (loss_module, name, lambda value: value)
+    for name in ("scale_loss_for_distribution", "unscale_loss_for_distribution")
+    # Versions before 3.8 divide nothing.
+    if hasattr(loss_module, name)
 )
 _WANTED = "a loss: a keras.losses.Loss, or a function of targets and outputs"
 

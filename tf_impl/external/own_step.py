@@ -12,6 +12,7 @@ import tensorflow as tf
 from parity.common.base.errors import ExternalModelError
 from parity.common.spec.external.target import Target
 from parity.tf_impl.external.own_loss import WHOLE
+from parity.tf_impl.private_names import CommonVariable
 
 
 class _NoUpdate:
@@ -87,4 +88,4 @@ def loss(target: Target, model: keras.Model, batch: Any) -> tf.Tensor:
 
 
 def _native(variable: Any) -> Any:
-    return variable._value if isinstance(variable, keras.Variable) else variable
+    return variable._value if isinstance(variable, CommonVariable) else variable

@@ -9,13 +9,13 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from keras.src import backend
 
 from parity.common.external.process.pass_result import Array, Arrays, same, tensors_in
 from parity.common.external.process.tapping import Tapped
 from parity.tf_impl.external import load, names
 from parity.tf_impl.external.calling import array_of, call, is_tensor
 from parity.tf_impl.external.settings import argument_of
+from parity.tf_impl.private_names import CommonVariable, mask_of, set_mask
 
 
 class LiveTaps(Tapped):
@@ -43,7 +43,7 @@ class LiveTaps(Tapped):
         return bool(tensor.dtype.is_floating)
 
     def derivatives(self, mean: tf.Tensor, wanted: Sequence[Any]) -> Sequence[Any]:
-        sources = [each.value if isinstance(each, keras.Variable) else each for each in wanted]
+        sources = [each.value if isinstance(each, CommonVariable) else each for each in wanted]
         found = self.tape.gradient(mean, sources)
         self.rows = {place: each for place, each in enumerate(found) if isinstance(each, tf.IndexedSlices)}
         return found
@@ -51,9 +51,9 @@ class LiveTaps(Tapped):
 
 def _masked_as(tensor: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
     """Another tensor, with the mask of Keras's that the first one carries."""
-    mask = backend.get_keras_mask(tensor)
+    mask = mask_of(tensor)
     if mask is not None:
-        backend.set_keras_mask(other, mask)
+        set_mask(other, mask)
     return other
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from keras import initializers as init
 from keras import layers as kl
-from keras.src.utils.naming import to_snake_case
 
 from parity.common.external.process.changes import numbers
 from parity.common.spec.external.outline import Settings
+from parity.tf_impl.private_names import to_snake_case
 
 _SMOOTH = ("silu", "mish", "selu", "sigmoid", "log_sigmoid", "tanh", "tanh_shrink", "softsign")
 # Keras's functions by name: the canonical one, and the settings that its defaults mean.

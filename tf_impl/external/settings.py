@@ -9,6 +9,7 @@ from keras import layers as kl
 
 from parity.common.spec.external.outline import Settings
 from parity.tf_impl.external.readers import FUNCTIONS, READERS
+from parity.tf_impl.private_names import keras_layers
 
 # By kind; {} stands for the number of spatial axes: 1 for the first class of a row, then 2, then 3.
 _CLASSES: dict[str, tuple[type[kl.Layer], ...]] = {
@@ -20,19 +21,15 @@ _CLASSES: dict[str, tuple[type[kl.Layer], ...]] = {
     "conv{}d_transpose": (kl.Conv1DTranspose, kl.Conv2DTranspose, kl.Conv3DTranspose),
     "batch_norm": (kl.BatchNormalization,),
     "layer_norm": (kl.LayerNormalization,),
-    "rms_norm": (kl.RMSNormalization,),
+    "rms_norm": keras_layers("RMSNormalization"),
     "group_norm": (kl.GroupNormalization,),
-    "embedding": (kl.Embedding, kl.ReversibleEmbedding),
+    "embedding": keras_layers("Embedding", "ReversibleEmbedding"),
     "max_pool{}d": (kl.MaxPooling1D, kl.MaxPooling2D, kl.MaxPooling3D),
     "average_pool{}d": (kl.AveragePooling1D, kl.AveragePooling2D, kl.AveragePooling3D),
     "global_average_pool": (kl.GlobalAveragePooling1D, kl.GlobalAveragePooling2D, kl.GlobalAveragePooling3D),
     "global_max_pool": (kl.GlobalMaxPooling1D, kl.GlobalMaxPooling2D, kl.GlobalMaxPooling3D),
-    "adaptive_average_pool": (
-        kl.AdaptiveAveragePooling1D,
-        kl.AdaptiveAveragePooling2D,
-        kl.AdaptiveAveragePooling3D,
-    ),
-    "adaptive_max_pool": (kl.AdaptiveMaxPooling1D, kl.AdaptiveMaxPooling2D, kl.AdaptiveMaxPooling3D),
+    "adaptive_average_pool": keras_layers(*(f"AdaptiveAveragePooling{axes}D" for axes in (1, 2, 3))),
+    "adaptive_max_pool": keras_layers(*(f"AdaptiveMaxPooling{axes}D" for axes in (1, 2, 3))),
     "dropout": (kl.Dropout, kl.SpatialDropout1D, kl.SpatialDropout2D, kl.SpatialDropout3D),
     "alpha_dropout": (kl.AlphaDropout,),
     "gaussian_dropout": (kl.GaussianDropout,),

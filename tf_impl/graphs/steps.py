@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.eager import context, executor
 
 from parity.common import reference
 from parity.common.data.plan import BatchPlan
@@ -17,6 +16,7 @@ from parity.common.data.samples import Samples
 from parity.common.execution.step import StepResult
 from parity.common.spec import TrainSpec
 from parity.tf_impl.data import _distributed
+from parity.tf_impl.private_names import context, executor
 from parity.tf_impl.strategy import Strategy
 
 

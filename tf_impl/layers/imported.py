@@ -24,6 +24,7 @@ from parity.tf_impl import losses
 from parity.tf_impl.external import names
 from parity.tf_impl.external.outline import penalty_of
 from parity.tf_impl.layers.registry import Contextual
+from parity.tf_impl.private_names import path_of
 
 
 class ImportedModel(Contextual):
@@ -155,7 +156,7 @@ def build(spec: TrainSpec) -> ImportedModel:
     root = ImportedModel(made, target, spec)
     for part in made._flatten_layers():
         for rate in _rates(part, layer.stochastic == "keyed"):
-            drawing(layer, target, part.path or part.name, rate, getattr(part, rate))
+            drawing(layer, target, path_of(part) or part.name, rate, getattr(part, rate))
             setattr(part, rate, 0.0)
     _try(root, spec)
     root.tensors()

@@ -17,6 +17,7 @@ from parity.common.checkpoint.weights import Weights
 from parity.common.spec import Node
 from parity.common.spec import layers as spec
 from parity.common.state.canonical import State, canonical_name
+from parity.tf_impl.private_names import keras_layer
 
 Tensor = Any
 Builder = Callable[["Build", Node, Tensor], Tensor]
@@ -210,7 +211,8 @@ def _rms_norm(build: Build, node: Node, x: Tensor) -> Tensor:
         epsilon = float(np.finfo(keras.config.floatx()).eps)
     gamma = build.own(node).get("gamma")
     shape = node.input_shape[-node.spec.axes :]
-    layer = layers.RMSNormalization(axis=list(range(-node.spec.axes, 0)), epsilon=epsilon, name=name_of(node))
+    axes = list(range(-node.spec.axes, 0))
+    layer = keras_layer("RMSNormalization")(axis=axes, epsilon=epsilon, name=name_of(node))
     return build.put(layer, [np.ones(shape) if gamma is None else gamma], x)
 
 
@@ -320,7 +322,8 @@ def _embedding(build: Build, node: Node, x: Tensor) -> Tensor:
 @register(spec.TiedEmbedding)
 def _tied(build: Build, node: Node, x: Tensor) -> Tensor:
     own, beside = build.own(node), len(node.spec.beside)
-    layer = layers.ReversibleEmbedding(node.spec.vocabulary, node.spec.features, name=name_of(node))
+    tied = keras_layer("ReversibleEmbedding")
+    layer = tied(node.spec.vocabulary, node.spec.features, name=name_of(node))
     y = build.put(layer, [own["embedding"]], x)
     for child in node.children[:beside]:
         y = y + build(child, x)

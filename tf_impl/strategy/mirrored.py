@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.distribute.cross_device_utils import CollectiveReplicaLauncher
-from tensorflow.python.eager import context
 
 from parity.common.spec import Placement
 from parity.tf_impl import runtime
+from parity.tf_impl.private_names import CollectiveReplicaLauncher, context, stock_workers
 from parity.tf_impl.strategy.base import Strategy
 from parity.tf_impl.strategy.loopback import accept_only_this_machine
 from parity.tf_impl.strategy.rendezvous import meeting
@@ -132,9 +131,8 @@ def _native(placement: Placement, options: Any) -> tf.distribute.Strategy:
     names = runtime.device_names(placement)[: placement.replicas_per_process]
     if names == ["CPU:0"] or runtime.uses_gpu(placement):
         return tf.distribute.MultiWorkerMirroredStrategy(resolver, options)
-    from tensorflow.python.distribute import collective_all_reduce_strategy as stock
 
-    class Extended(stock.CollectiveAllReduceExtended):
+    class Extended(stock_workers.CollectiveAllReduceExtended):
         def _initialize_local_devices(self, resolver: Any, worker_device: str) -> tuple:
             del resolver
             return tuple(f"{worker_device}/device:{name}" for name in names), "CPU"

@@ -14,7 +14,7 @@ from parity.common.spec import Placement, TrainSpec
 from parity.common.spec.capabilities import packages_of, refusal
 from parity.common.spec.deepspeed import deepspeed_config
 from parity.torch_impl import runtime
-from parity.torch_impl.strategy.blocks import has_compiler
+from parity.torch_impl.private_names import has_compiler
 
 
 def check(spec: TrainSpec, placement: Placement) -> None:

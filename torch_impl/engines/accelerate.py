@@ -14,6 +14,7 @@ from torch import Tensor
 from parity.common.data.plan import BatchPlan
 from parity.common.spec import Placement
 from parity.torch_impl.engines.joining import describe_group
+from parity.torch_impl.private_names import SYNC_BUFFERS
 from parity.torch_impl.strategy.all_reduce import timeout_of
 from parity.torch_impl.strategy.base import Strategy
 from parity.torch_impl.strategy.blocks import checkpoint_blocks
@@ -40,7 +41,7 @@ class Accelerate(Strategy):
         handlers: list[Any] = [InitProcessGroupKwargs(backend, timeout=timeout_of(self.placement))]
         options = ddp_options(self.placement)
         # It knows this one by its older name.
-        options["broadcast_buffers"] = options.pop("forward_sync_buffers")
+        options["broadcast_buffers"] = options.pop(SYNC_BUFFERS)
         handlers.append(DistributedDataParallelKwargs(**options))
         self.accelerator = Accelerator(cpu=backend == "gloo", kwargs_handlers=handlers)
 

@@ -11,14 +11,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
-from torch.utils._pytree import tree_leaves
 
 from parity.common.external.process.operations import Recording, plain
 from parity.common.external.process.pass_result import Array
 from parity.torch_impl.external import names
 from parity.torch_impl.external.calling import array_of
 from parity.torch_impl.external.dropped import attended
+from parity.torch_impl.private_names import TorchDispatchMode, modes_off, tree_leaves
 
 # They give the elements of one tensor, each once or several times, and compute nothing.
 _REARRANGING = frozenset(
@@ -93,7 +92,7 @@ class _Operations(TorchDispatchMode):
             return result
         key = recording.key_of(name)
         made = [each for each in tree_leaves(result) if isinstance(each, Tensor)]
-        with _disable_current_modes():
+        with modes_off():
             other = recording.replacement(key[0], made[0].shape) if made else None
             if other is not None:
                 made[0].detach().copy_(torch.from_numpy(np.array(other)))
@@ -107,7 +106,7 @@ class _Operations(TorchDispatchMode):
 
     def _argument(self, value: Any) -> Any:
         if isinstance(value, Tensor):
-            with _disable_current_modes():
+            with modes_off():
                 return {"value": self._number(value)}
         if isinstance(value, list | tuple) and any(isinstance(each, Tensor) for each in value):
             return {"list": [self._argument(each) for each in value]}

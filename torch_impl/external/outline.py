@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import nn, optim
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_leaves
 
 from parity.common.base.errors import ExternalModelError
 from parity.common.external.process.calls import Calls, Owned, qualified
@@ -19,6 +18,7 @@ from parity.common.spec.external.outline import OptimizerInfo, Outline, Setting,
 from parity.torch_impl.external import names, settings
 from parity.torch_impl.external.calling import call, is_tensor
 from parity.torch_impl.external.settings import function_of, kind_of
+from parity.torch_impl.private_names import tree_leaves
 
 # Holders of tensors or layers that no one calls.
 _LISTS = (nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)

@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.distributed.tensor import DTensor
 
 from parity.common.external.lint.initial import drawn
 from parity.common.external.process.changes import numbers
 from parity.common.spec.external.outline import Setting, Settings
+from parity.torch_impl.private_names import DTensor
 
 # The function's canonical name, and how its settings are read off the module.
 ACTIVATIONS: dict[type[nn.Module], tuple[str, Callable[[Any], Settings]]] = {

@@ -48,7 +48,7 @@ class _Filters(Products):
         if self.extra is not None:
             x = F.pad(x, self.extra)
         if self.points:
-            x = x[..., *self.points]
+            x = x[(..., *self.points)]
         if self.low is None:
             return super().forward(x).movedim(1, -1)
         return self.convolve(x, self.weight, self.bias, *_geometry(self)).movedim(1, -1)

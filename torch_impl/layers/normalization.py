@@ -13,6 +13,7 @@ from parity.common.execution.pass_context import Context
 from parity.common.spec import Node
 from parity.common.spec import layers as spec
 from parity.torch_impl.layers.registry import Contextual, NodeLayer, register
+from parity.torch_impl.private_names import all_gather
 
 
 class _SynchronisedNorm(torch.autograd.Function):
@@ -35,7 +36,7 @@ class _SynchronisedNorm(torch.autograd.Function):
         if ranks > 1:
             mine = torch.cat([mean, squares, count[None]])
             everyone = x.new_empty(ranks * len(mine))
-            dist.all_gather_single(everyone, mine)
+            all_gather(everyone, mine)
             means, all_squares, counts = everyone.view(ranks, -1).split([len(mean), len(mean), 1], dim=1)
             count = counts.sum()
             mean = (means * counts).sum(0) / count

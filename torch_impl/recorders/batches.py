@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves
 from torch.utils.data import DataLoader, IterableDataset
 
 from parity.common.base.errors import RecordError
+from parity.torch_impl.private_names import tree_leaves
 
 
 def size_of(batch: Any) -> int:

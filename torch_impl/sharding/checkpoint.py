@@ -5,13 +5,12 @@ from __future__ import annotations
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch.distributed.tensor import DTensor
-from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
 from parity.common.checkpoint.shards import Box, Piece, Shard, boxes_of_run, share_out
 from parity.torch_impl import state
 from parity.torch_impl.model import Model
 from parity.torch_impl.optimizers import Optimizer
+from parity.torch_impl.private_names import DTensor, all_gather, own_box
 from parity.torch_impl.sharding.tensors import CanonicalTensor
 from parity.torch_impl.strategy import Strategy
 
@@ -68,7 +67,7 @@ def native_boxes(
     live = tensor.live
     if not isinstance(live, DTensor):
         return tuple(live.shape), tensor.axes, [Box.whole(live.shape)]
-    shape, start = compute_local_shape_and_global_offset(live.shape, live.device_mesh, live.placements)
+    shape, start = own_box(live.shape, live.device_mesh, live.placements)
     box = Box(tuple(start), tuple(shape))
     return tuple(live.shape), tensor.axes, [box] if box.size else []
 
@@ -83,7 +82,7 @@ def _gathered(mine: list[tuple[str, Box]], names: list[str], device: str) -> lis
     ranks = dist.get_world_size()
     sizes = torch.zeros(ranks, 2, dtype=torch.int64, device=device)
     widest = max((len(box.start) for _, box in mine), default=0)
-    dist.all_gather_single(sizes, torch.tensor([[len(mine), widest]], device=device))
+    all_gather(sizes, torch.tensor([[len(mine), widest]], device=device))
     longest, widest = sizes.max(dim=0).values.tolist()
     # A row: which tensor, how many axes, where the block begins and how far it goes along each.
     rows = np.zeros((longest, 2 + 2 * widest), np.int64)
@@ -91,7 +90,7 @@ def _gathered(mine: list[tuple[str, Box]], names: list[str], device: str) -> lis
         axes = len(box.start)
         row[: 2 + 2 * axes] = [number[name], axes, *box.start, *box.shape]
     found = torch.zeros(ranks * longest, rows.shape[1], dtype=torch.int64, device=device)
-    dist.all_gather_single(found, torch.from_numpy(rows).to(device))
+    all_gather(found, torch.from_numpy(rows).to(device))
     return [
         [
             (names[row[0]], Box(tuple(row[2 : 2 + row[1]]), tuple(row[2 + row[1] : 2 + 2 * row[1]])))

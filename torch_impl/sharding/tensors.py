@@ -9,7 +9,8 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor, distribute_tensor
+
+from parity.torch_impl.private_names import DTensor, all_gather, distribute
 
 
 def local(tensor: Tensor) -> Tensor:
@@ -26,8 +27,7 @@ def shard_like(native: Tensor, live: Tensor) -> Tensor:
     """A whole tensor, sharded as another is."""
     if not isinstance(live, DTensor):
         return native
-    # Every rank holds the whole value already: nothing needs to be sent.
-    return distribute_tensor(native, live.device_mesh, live.placements, src_data_rank=None)
+    return distribute(native, live.device_mesh, live.placements)
 
 
 def tensor_like(array: np.ndarray, live: Tensor) -> Tensor:
@@ -152,7 +152,7 @@ def _joined(parts: list[Tensor], shards: Sequence[Shards]) -> list[Tensor]:
     mine = parts[0].new_zeros(longest)
     torch.cat([part.reshape(-1) for part in parts], out=mine[: sum(part.numel() for part in parts)])
     everyone = mine.new_empty(len(held) * longest)
-    dist.all_gather_single(everyone, mine, group=group)
+    all_gather(everyone, mine, group=group)
     pieces = [
         row[: sum(sizes)].split(sizes) for row, sizes in zip(everyone.view(-1, longest), held, strict=True)
     ]

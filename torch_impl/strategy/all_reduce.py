@@ -9,11 +9,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 
 from parity.common.execution.process_context import process_context
 from parity.common.spec import Placement
 from parity.torch_impl import runtime
+from parity.torch_impl.private_names import DTensor
 
 # Waits for sums that have been begun, and gives them.
 PendingSums = Callable[[], list[Tensor]]

@@ -71,18 +71,6 @@ class Checkpointed(Contextual):
         return checkpoint(run, x, use_reentrant=False, preserve_rng_state=False)
 
 
-def has_compiler() -> bool:
-    """Whether torch.compile finds a C++ compiler for the CPU's kernels."""
-    from torch._inductor.cpp_builder import get_cpp_compiler
-    from torch._inductor.exc import InvalidCxxCompiler
-
-    try:
-        get_cpp_compiler()
-    except InvalidCxxCompiler:
-        return False
-    return True
-
-
 def compile_passes(placement: Placement, module: nn.Module) -> None:
     """Have a model's forward and backward pass compiled, the first time that it is called."""
     if placement.compile:

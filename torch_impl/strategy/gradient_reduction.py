@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.distributed_c10d import _set_pg_timeout
 
+from parity.torch_impl.private_names import set_group_timeout
 from parity.torch_impl.sharding.tensors import CanonicalTensor, gather_all, local
 from parity.torch_impl.strategy.all_reduce import PendingSums, begin_sum, norm_of, timeout_of
 
@@ -73,7 +73,7 @@ class GradientReduction:
         mesh = init_device_mesh(kind, tuple(sizes.values()), mesh_dim_names=tuple(sizes))
         for name in sizes:
             # A group made for a mesh would wait for as long as the default.
-            _set_pg_timeout(timeout_of(self.placement), mesh.get_group(name))
+            set_group_timeout(timeout_of(self.placement), mesh.get_group(name))
         return mesh
 
     def by_replica(self, ids: Tensor) -> list[Tensor]:

@@ -13,6 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from parity.common.execution.pass_context import Context
 from parity.common.spec import Placement, strategies
 from parity.torch_impl.layers.registry import Contextual, call
+from parity.torch_impl.private_names import SYNC_BUFFERS
 from parity.torch_impl.strategy.all_reduce import PiggybackedAllReduce
 from parity.torch_impl.strategy.base import Strategy
 from parity.torch_impl.strategy.blocks import checkpoint_blocks
@@ -27,7 +28,7 @@ def ddp_options(placement: Placement) -> dict[str, Any]:
     options = given if isinstance(given, strategies.DDP) else strategies.DDP()
     return {
         # Batch norm keeps its buffers equal, or takes rank 0's; broadcasting them again is a waste.
-        "forward_sync_buffers": False,
+        SYNC_BUFFERS: False,
         "bucket_cap_mb": options.bucket_mb,
         "find_unused_parameters": options.find_unused_parameters,
         "gradient_as_bucket_view": options.gradient_as_bucket_view,

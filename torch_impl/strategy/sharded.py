@@ -10,16 +10,18 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.fsdp import (
-    CPUOffloadPolicy,
-    FSDPModule,
-    FullyShardedDataParallel,
-    OffloadPolicy,
-    ShardingStrategy,
-    fully_shard,
-)
+from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
 
 from parity.common.spec import Placement
+from parity.torch_impl.private_names import (
+    RESHARDS_BY_DEFAULT,
+    CPUOffloadPolicy,
+    FSDPModule,
+    OffloadPolicy,
+    all_gather,
+    fully_shard,
+    reshard_unit,
+)
 from parity.torch_impl.sharding.tensors import Shards
 from parity.torch_impl.strategy.all_reduce import PendingSums, PiggybackedAllReduce, begin_sum
 from parity.torch_impl.strategy.base import Strategy
@@ -78,8 +80,9 @@ class FSDP2(Sharded):
         if whole and PiggybackedAllReduce.possible(self.averages_over):
             like = next(iter(model.parameters.values())).live
             self._carrier = PiggybackedAllReduce(model.module, like, self.averages_over, self.mesh.size(-1))
+        reshard = RESHARDS_BY_DEFAULT if options.reshard is None else options.reshard
         for module in (*blocks, model.module):
-            fully_shard(module, mesh=self.mesh, reshard_after_forward=options.reshard, offload_policy=offload)
+            fully_shard(module, mesh=self.mesh, reshard_after_forward=reshard, offload_policy=offload)
         if self._carrier is not None:
             self._carrier.wrapped()
 
@@ -136,7 +139,7 @@ class FSDP1(Sharded):
         group = self.mesh.get_group("shard")
         mine = torch.tensor([model.tensors[name].live.numel() for name in shapes], device=self.device)
         everyone = mine.new_empty(dist.get_world_size(group) * len(mine))
-        dist.all_gather_single(everyone, mine, group=group)
+        all_gather(everyone, mine, group=group)
         for (name, shape), sizes in zip(shapes.items(), everyone.view(-1, len(mine)).T.tolist(), strict=True):
             model.tensors[name] = replace(model.tensors[name], flat=Shards(shape, tuple(sizes), group))
         self._empty = [t.live for t in model.parameters.values() if t.live.numel() == 0]
@@ -153,9 +156,6 @@ class FSDP1(Sharded):
                 parameter.grad = torch.zeros_like(parameter)
 
     def reshard(self, model: Model) -> None:
-        # No public name for it. Stale whole parameters would be used by the next pass.
-        from torch.distributed.fsdp._runtime_utils import _reshard
-
         for unit in FullyShardedDataParallel.fsdp_modules(model.module):
-            if unit._handle is not None and self.sharded:
-                _reshard(unit, unit._handle, True)
+            if self.sharded:
+                reshard_unit(unit)

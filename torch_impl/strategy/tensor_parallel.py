@@ -8,12 +8,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 from parity.common.spec import Placement
 from parity.common.spec.tensor_parallel import division
 from parity.torch_impl.layers.attention import AllHeads
+from parity.torch_impl.private_names import DTensor, Partial, Replicate, Shard, distribute
 from parity.torch_impl.sharding.tensors import CanonicalTensor
 from parity.torch_impl.strategy.all_reduce import PendingSums, begin_sum
 from parity.torch_impl.strategy.base import Strategy
@@ -115,5 +115,5 @@ def _divide_heads(attention: nn.Module, mesh: DeviceMesh) -> None:
         if name != "output_bias":
             columns = name.endswith("kernel") and name != "output_kernel"
             placed = [Shard(1 if columns else 0)]
-            divided = distribute_tensor(parameter.detach(), mesh, placed, src_data_rank=None)
+            divided = distribute(parameter.detach(), mesh, placed)
             attention.register_parameter(name, nn.Parameter(divided))

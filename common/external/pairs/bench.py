@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal, Unpack
+from typing import Literal
 
 import numpy as np
+from typing_extensions import Unpack
 
 from parity.common.base.errors import ExternalModelError
 from parity.common.diagnosis import limits

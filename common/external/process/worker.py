@@ -12,9 +12,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import Any, TypedDict
 
 import numpy as np
+from typing_extensions import Unpack
 
 from parity.common.base.errors import ExternalModelError
 from parity.common.execution.processes.child import Child

@@ -7,7 +7,7 @@ import hashlib
 import math
 import os
 import re
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +68,7 @@ def write_page(
     terms: dict[str, str] = {}
     environment.globals |= {
         "version": __version__,
-        "written": utc(datetime.now(UTC).isoformat(timespec="minutes")),
+        "written": utc(datetime.now(timezone.utc).isoformat(timespec="minutes")),
         "symbols": SYMBOLS,
         "light": light,
         "why_light": "" if plotly is not None else f" Plotly is not installed; {how_to_install('report')}.",

@@ -10,9 +10,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
+from typing_extensions import Self
 
 from parity.common.base.errors import ExternalModelError, SpecError, check_printable
 from parity.common.base.files import replacing

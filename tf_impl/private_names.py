@@ -1,0 +1,87 @@
+"""What we use of TensorFlow and Keras that they do not promise, and what older versions (2.16, 3.3 on) have elsewhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from parity.common.base.errors import RunError
+from parity.common.base.package import check_versions
+
+# Before anything that an older version lacks is imported.
+check_versions("tensorflow", "keras")
+
+import keras
+from keras.src import backend
+from keras.src.backend.common import variables
+from keras.src.backend.common.name_scope import current_path
+from keras.src.layers.regularization.spatial_dropout import BaseSpatialDropout
+from keras.src.losses import loss as loss_module
+from keras.src.losses.losses import LossFunctionWrapper
+from keras.src.utils.naming import reset_uids, to_snake_case
+from tensorflow.python.distribute import collective_all_reduce_strategy as stock_workers
+from tensorflow.python.distribute.cross_device_utils import CollectiveReplicaLauncher
+from tensorflow.python.eager import context, executor
+from tensorflow.python.eager import record as gradient_record
+from tensorflow.python.framework import op_callbacks
+from tensorflow.python.ops import math_ops
+
+__all__ = [
+    "BaseSpatialDropout",
+    "CollectiveReplicaLauncher",
+    "CommonVariable",
+    "LossFunctionWrapper",
+    "backend",
+    "context",
+    "current_path",
+    "executor",
+    "gradient_record",
+    "keras_layer",
+    "keras_layers",
+    "loss_module",
+    "mask_of",
+    "math_ops",
+    "op_callbacks",
+    "path_of",
+    "reset_uids",
+    "set_mask",
+    "stock_workers",
+    "to_snake_case",
+]
+
+# KerasVariable before 3.7.
+CommonVariable = getattr(variables, "Variable", None) or variables.KerasVariable
+try:  # 3.6
+    mask_of, set_mask = backend.get_keras_mask, backend.set_keras_mask
+except AttributeError:
+
+    def mask_of(x: Any) -> Any:
+        """The mask that a tensor carries from layer to layer, or None."""
+        return getattr(x, "_keras_mask", None)
+
+    def set_mask(x: Any, mask: Any) -> None:
+        """Have a tensor carry a mask."""
+        x._keras_mask = mask
+
+
+# The first versions of Keras that have a layer which not every supported one has.
+_SINCE = {"RMSNormalization": "3.9", "ReversibleEmbedding": "3.12"}
+
+
+def path_of(layer: keras.layers.Layer) -> str | None:
+    """Where a layer was built, as its variables' paths begin; None: not yet."""
+    if hasattr(layer, "path"):  # 3.4
+        return layer.path
+    within = layer._parent_path
+    return layer.name if not within else f"{within}/{layer.name}"
+
+
+def keras_layer(name: str) -> type[keras.layers.Layer]:
+    """One of Keras's layers that older versions lack; raises RunError where this one does."""
+    if not hasattr(keras.layers, name):
+        raise RunError(f"keras {keras.__version__} has no {name}; take keras {_SINCE[name]} or newer")
+    return getattr(keras.layers, name)
+
+
+def keras_layers(*names: str) -> tuple[type[keras.layers.Layer], ...]:
+    """Those of Keras's layers that this version has."""
+    return tuple(getattr(keras.layers, name) for name in names if hasattr(keras.layers, name))

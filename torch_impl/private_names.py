@@ -1,0 +1,94 @@
+"""What we use of torch that it does not promise, and what its older versions (2.4 on) have elsewhere."""
+
+from __future__ import annotations
+
+import inspect
+from functools import partial
+
+from parity.common.base.package import check_versions, numbers
+
+# Before anything that an older version lacks is imported.
+check_versions("torch")
+
+import torch
+import torch.distributed as dist
+from torch._subclasses import FakeTensor
+from torch.distributed.distributed_c10d import _set_pg_timeout as set_group_timeout
+from torch.distributed.fsdp import FullyShardedDataParallel
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import _disable_current_modes as modes_off
+from torch.utils._pytree import tree_leaves
+
+try:  # 2.5
+    from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
+    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset as own_box
+except ImportError:
+    from torch.distributed._tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
+    from torch.distributed._tensor._utils import compute_local_shape_and_global_offset as own_box
+try:  # 2.6
+    from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, OffloadPolicy, fully_shard
+except ImportError:
+    from torch.distributed._composable.fsdp import CPUOffloadPolicy, FSDPModule, OffloadPolicy, fully_shard
+try:  # 2.13
+    all_gather, reduce_scatter = dist.all_gather_single, dist.reduce_scatter_single
+except AttributeError:
+    all_gather, reduce_scatter = dist.all_gather_into_tensor, dist.reduce_scatter_tensor
+
+__all__ = [
+    "FSDP2_ON_CPU",
+    "RESHARDS_BY_DEFAULT",
+    "SYNC_BUFFERS",
+    "CPUOffloadPolicy",
+    "DTensor",
+    "FSDPModule",
+    "FakeTensor",
+    "OffloadPolicy",
+    "Partial",
+    "Replicate",
+    "Shard",
+    "TorchDispatchMode",
+    "all_gather",
+    "distribute",
+    "fully_shard",
+    "has_compiler",
+    "modes_off",
+    "own_box",
+    "reduce_scatter",
+    "reshard_unit",
+    "set_group_timeout",
+    "tree_leaves",
+]
+
+_DDP = inspect.signature(DistributedDataParallel.__init__).parameters
+# DistributedDataParallel's argument: whether rank 0's buffers go to the others before each pass.
+SYNC_BUFFERS = "forward_sync_buffers" if "forward_sync_buffers" in _DDP else "broadcast_buffers"
+# Divide a tensor that every rank holds whole. Before 2.6 rank 0 sends the parts, to which all come in the same order.
+_SENT = inspect.signature(distribute_tensor).parameters
+distribute = partial(distribute_tensor, src_data_rank=None) if "src_data_rank" in _SENT else distribute_tensor
+FSDP2_ON_CPU = numbers(torch.__version__) >= (2, 7)
+# fully_shard's reshard_after_forward where the root alone keeps its parameters: None from 2.8 on.
+RESHARDS_BY_DEFAULT = inspect.signature(fully_shard).parameters["reshard_after_forward"].default
+
+
+def has_compiler() -> bool:
+    """Whether torch.compile finds a C++ compiler for the CPU's kernels."""
+    from torch._inductor.exc import InvalidCxxCompiler  # half a second
+
+    try:
+        from torch._inductor.cpp_builder import get_cpp_compiler
+    except ImportError:
+        from torch._inductor.codecache import cpp_compiler as get_cpp_compiler
+    try:
+        get_cpp_compiler()
+    except InvalidCxxCompiler:
+        return False
+    return True
+
+
+def reshard_unit(unit: FullyShardedDataParallel) -> None:
+    """Free a unit's whole parameters; stale ones would be used by the next pass."""
+    from torch.distributed.fsdp._runtime_utils import _reshard
+
+    if unit._handle is not None:
+        _reshard(unit, unit._handle, True)
