@@ -13,6 +13,7 @@ check_versions("torch")
 import torch
 import torch.distributed as dist
 from torch._subclasses import FakeTensor
+from torch.distributed import distributed_c10d
 from torch.distributed.distributed_c10d import _set_pg_timeout as set_group_timeout
 from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.nn.parallel import DistributedDataParallel
@@ -54,6 +55,7 @@ __all__ = [
     "has_compiler",
     "modes_off",
     "own_box",
+    "process_groups",
     "reduce_scatter",
     "reshard_unit",
     "set_group_timeout",
@@ -84,6 +86,11 @@ def has_compiler() -> bool:
     except InvalidCxxCompiler:
         return False
     return True
+
+
+def process_groups() -> list[dist.ProcessGroup]:
+    """All groups that this process is in."""
+    return list(distributed_c10d._world.pg_map)
 
 
 def reshard_unit(unit: FullyShardedDataParallel) -> None:

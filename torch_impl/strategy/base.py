@@ -15,11 +15,16 @@ from torch import Tensor
 from parity.common.execution.process_context import process_context
 from parity.common.spec import Placement
 from parity.torch_impl import runtime
+from parity.torch_impl.private_names import process_groups
 from parity.torch_impl.strategy.all_reduce import device_of, timeout_of
 from parity.torch_impl.strategy.gradient_reduction import GradientReduction
 
 if TYPE_CHECKING:
     from parity.torch_impl.model import Model
+
+# The groups that were left. gloo's own thread may be about to let go of a tensor, for which it needs Python's lock;
+# who drops the last reference to the group waits for that thread, and holds the lock (seen with torch 2.4).
+_LEFT: list[dist.ProcessGroup] = []
 
 
 class Strategy(GradientReduction):
@@ -86,4 +91,5 @@ class Strategy(GradientReduction):
         dist.barrier()
         del model.module
         gc.collect()
+        _LEFT.extend(process_groups())
         dist.destroy_process_group()
