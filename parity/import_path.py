@@ -19,7 +19,7 @@ def leave_working_folder(*, in_children: bool = False) -> None:
     Args:
         in_children: Python processes that this one starts leave it out, too (PYTHONSAFEPATH).
     """
-    if sys.flags.safe_path or not sys.path:
+    if getattr(sys.flags, "safe_path", False) or not sys.path:  # Python 3.10 has none
         return
     first = os.path.realpath(sys.path[0])
     if first == os.path.realpath(os.getcwd()) != os.path.realpath(_TOOLKIT):

@@ -60,12 +60,18 @@ def test_pair(cluster: Cluster, run_cache: RunCache, tmp_path: Path) -> None:
         [sys.executable, "-c", "import torch"], env=light, capture_output=True, text=True
     )
     assert "a login node has no framework" in without.stderr, "the control: what would be seen"
+    pythons = {name: tmp_path / f"{name}_python" for name in ("TF", "TORCH")}
+    for path in pythons.values():
+        path.write_text(f'#!/bin/sh\ntouch "{path}.used"\nexec "{sys.executable}" "$@"\n')
+        path.chmod(0o755)
     out = tmp_path / "pair"
-    done = cluster.run(script("pair.sh"), out, *TWO_NODES, "--", *RUN)
+    elsewhere = {f"PARITY_{name}_PYTHON": str(path) for name, path in pythons.items()}
+    done = cluster.run(script("pair.sh"), out, *TWO_NODES, "--", *RUN, **elsewhere)
     assert done.returncode == 0, done.stderr
     follow = cluster.run("parity", "status", out, "--wait=240")
     assert follow.returncode == 0, follow.stdout + follow.stderr
     assert follow.stdout.count("COMPLETED") == 3 and "verdict: parity" in follow.stdout
+    assert all(Path(f"{path}.used").exists() for path in pythons.values())
     assert json.loads((out / "report.json").read_text())["exit_code"] == 0
     for name in ("0_tf_multi_worker", "1_torch_ddp"):
         record = read_record(out / "runs" / name)

@@ -13,6 +13,12 @@ if [ -r "$folder/../.venv/bin/activate" ]; then source "$folder/../.venv/bin/act
 srun=(srun)
 python=(python)
 
+# TensorFlow and PyTorch in environments of their own; each needs what 'parity doctor' asks for.
+# export PARITY_TF_PYTHON="$HOME/tf-env/bin/python" PARITY_TORCH_PYTHON="$HOME/torch-env/bin/python"
+# In containers of their own:
+# tf_python=(apptainer exec --nv --bind "$PWD" "$HOME/tf.sif" python)
+# torch_python=(apptainer exec --nv --bind "$PWD" "$HOME/torch.sif" python)
+
 # A process that hears nothing of the others for so many seconds gives up. It must be longer than the difference
 # between the first and the last process to have imported its framework.
 timeout_seconds=45

@@ -15,6 +15,14 @@ folder=${PARITY_SLURM:-$SLURM_SUBMIT_DIR/slurm}
 # shellcheck source=slurm/env.sh
 source "${PARITY_ENV:-$folder/env.sh}"
 
+# The Python of each framework. A checkout need not be installed there.
+if [ -n "${PARITY_TF_PYTHON:-}" ]; then tf_python=("$PARITY_TF_PYTHON"); fi
+if [ -n "${PARITY_TORCH_PYTHON:-}" ]; then torch_python=("$PARITY_TORCH_PYTHON"); fi
+if [ -n "${tf_python:-}${torch_python:-}" ] && [ -e "$folder/../parity/__init__.py" ]; then
+  PYTHONPATH=${PYTHONPATH:+$PYTHONPATH:}$(realpath "$folder/..")
+  export PYTHONPATH
+fi
+
 # A process for each GPU of the job; without GPUs for each of its tasks. Nodes are all alike.
 alike="add --ntasks-per-node, so that all nodes are alike"
 ((SLURM_NTASKS % SLURM_JOB_NUM_NODES == 0)) || fail "$SLURM_NTASKS tasks on $SLURM_JOB_NUM_NODES nodes: $alike"
@@ -126,7 +134,10 @@ train() { # parity.tf_impl|parity.torch_impl LAUNCHER FLAG...
     tasks=1
   fi
   logs=${PARITY_LOGS:-$out.logs}
-  set -- "${python[@]}" -m "$module" --launcher="$launcher" --nodes="$nodes" --replicas=$((nodes * per_node)) \
+  local trainer=("${python[@]}")
+  if [ "$module" = parity.tf_impl ] && [ -n "${tf_python:-}" ]; then trainer=("${tf_python[@]}"); fi
+  if [ "$module" = parity.torch_impl ] && [ -n "${torch_python:-}" ]; then trainer=("${torch_python[@]}"); fi
+  set -- "${trainer[@]}" -m "$module" --launcher="$launcher" --nodes="$nodes" --replicas=$((nodes * per_node)) \
     --device="$device" --threads_per_replica="$cpus" --timeout_seconds="$timeout_seconds" "$@"
   say "$nodes node(s), $((nodes * per_node)) replica(s); record: $out; logs: $logs"
   launch "$nodes" "$tasks" "$out" "$@"

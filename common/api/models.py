@@ -21,7 +21,7 @@ from parity.common.assertions.assertions import Assertions
 from parity.common.base.errors import ExternalModelError, SpecError, check_least
 from parity.common.base.scratch import make_scratch, remove_scratch, scratch_folder
 from parity.common.base.terminal import Terminal
-from parity.common.execution.worker import require
+from parity.common.execution.interpreters import require
 from parity.common.external.checkpoints import End, convert_checkpoint
 from parity.common.external.lint.lint import Audit, audit
 from parity.common.external.mapping.models import exact_constants, map_models, trace_models, traced

@@ -15,7 +15,8 @@ from parity.common.base.terminal import Terminal
 from parity.common.diagnosis.observe.replays import Contexts
 from parity.common.diagnosis.replays import diagnose as diagnose_replays
 from parity.common.diagnosis.result import Diagnosis
-from parity.common.execution.worker import Workers, require
+from parity.common.execution.interpreters import require
+from parity.common.execution.worker import Workers
 from parity.common.external.pairs.replay import diagnose_records
 from parity.common.external.process.naming import owners_of
 from parity.common.external.scripts.recorded import diagnose_recorded, mapped, unwrapped

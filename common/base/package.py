@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from importlib import metadata
 from pathlib import Path
@@ -10,8 +11,8 @@ from typing import Literal
 import parity
 from parity.common.base.errors import MissingPackageError
 
-# The folder on sys.path that holds the package.
-ROOT = Path(parity.__file__).resolve().parents[1]
+# The folder on sys.path that holds the package; its name, and not what a link leads to.
+ROOT = Path(os.path.abspath(parity.__file__)).parents[1]
 MODULES: dict[Literal["tensorflow", "torch"], str] = {
     "tensorflow": "parity.tf_impl",
     "torch": "parity.torch_impl",

@@ -17,7 +17,8 @@ from parity.common.base.errors import ParityError, how_to_install
 from parity.common.base.package import MODULES
 from parity.common.base.terminal import Terminal
 from parity.common.commands import add_command, print_result
-from parity.common.execution.worker import describe, require
+from parity.common.execution.interpreters import missing_in, python_of, require
+from parity.common.execution.worker import describe
 from parity.common.spec import Placement
 from parity.common.spec.capabilities import ENGINES, LAUNCHERS, STRATEGIES, launchers_of, packages_of, refusal
 from parity.common.spec.strategies import Framework
@@ -56,7 +57,8 @@ def run(options: argparse.Namespace) -> int:
         frameworks[framework] = facts
         versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
         devices = ", ".join(facts["gpus"]) or "no GPU"
-        text = f"{versions}; {devices}; collectives of {facts['collectives']}"
+        elsewhere = "" if python_of(framework) == sys.executable else f"; by {python_of(framework)}"
+        text = f"{versions}; {devices}; collectives of {facts['collectives']}{elsewhere}"
         console.say(f"[green]✓[/green] {framework}: {escape(text)}")
         for line in possible(framework, facts["lacks"]):
             console.tell(f"    {line}")
@@ -84,9 +86,8 @@ def possible(framework: Framework, lacks: Mapping[str, bool]) -> Iterator[str]:
                 continue
             data = {"framework": framework, "strategy": strategy, "engine": name}
             placement = Placement.parse({**data, "replicas": 1 if strategy == "single" else 2})
-            missing = next(
-                (p for p in packages_of(placement).values() if importlib.util.find_spec(p) is None), None
-            )
+            absent = missing_in(python_of(framework), tuple(packages_of(placement).values()))
+            missing = absent[0] if absent else None
             why = f"needs {missing}; {how_to_install(missing)}" if missing else refusal(placement, lacks)
             if why is None:
                 able.append(name)

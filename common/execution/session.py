@@ -16,7 +16,8 @@ from parity.common.base.errors import ParityError, RecordError, RunError, SpecEr
 from parity.common.base.terminal import Terminal
 from parity.common.execution import progress
 from parity.common.execution.checks import check_run, effective_batch
-from parity.common.execution.worker import Workers, require
+from parity.common.execution.interpreters import require
+from parity.common.execution.worker import Workers
 from parity.common.record.header import strangers_to_record
 from parity.common.spec import Placement, RunConfig, TrainSpec
 

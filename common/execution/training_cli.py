@@ -28,9 +28,9 @@ from parity.common.checkpoint.files import checkpoints_of, step_of
 from parity.common.execution import progress, resume, supervise
 from parity.common.execution.checks import check_run, effective_batch
 from parity.common.execution.flags import choices_of, config_of, fields, type_of
+from parity.common.execution.interpreters import require
 from parity.common.execution.process_context import process_context, starts_ranks
 from parity.common.execution.processes.liveness import OUTER, report_stacks, silence_limit
-from parity.common.execution.worker import require
 from parity.common.record import run_of
 from parity.common.record.header import steps_in
 from parity.common.spec import RunConfig, TrainSpec, load_spec, override
@@ -59,7 +59,7 @@ def run(framework: Framework) -> None:
                 )
             values.recipe = word
         report_stacks()
-        require(framework)
+        require(framework, sys.executable)
         if values.describe:
             with quiet_stderr(Path(os.devnull)):
                 facts = importlib.import_module(f"{module}.runtime").describe()

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import functools
 import importlib
-import importlib.util
 import threading
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
 
-from parity.common.base.errors import MissingPackageError, RunError, how_to_install
+from parity.common.base.errors import MissingPackageError, RunError
 from parity.common.base.package import MODULES
 from parity.common.execution.hooks import entered
+from parity.common.execution.interpreters import python_of, require
 from parity.common.execution.processes.child import Child
 from parity.common.execution.processes.liveness import OUTER, growth, silence_limit
 from parity.common.execution.processes.service import Service
@@ -21,21 +21,15 @@ from parity.common.record.trials import run_trials
 from parity.common.spec import Instrumentation, Placement, RunConfig, RunOptions, TrainSpec
 from parity.common.spec.strategies import Framework
 
-EXTRAS: dict[Framework, str] = {"tensorflow": "tf", "torch": "torch"}
 _SERVICE = "parity.common.execution.worker:Trainings"
 _DESCRIBE_SECONDS = 120.0
-
-
-def require(framework: Framework) -> None:
-    """Raise MissingPackageError with the command that installs a framework that is not there."""
-    if importlib.util.find_spec(framework) is None:
-        raise MissingPackageError(f"{framework} is not installed; {how_to_install(EXTRAS[framework])}")
 
 
 def describe(framework: Framework) -> dict[str, Any]:
     """Return a framework's versions, devices and strategies; raises MissingPackageError where it does not start."""
     name = f"the {framework} process"
-    with Child(_SERVICE, framework, "1", name=name, error=MissingPackageError) as child:
+    python = python_of(framework)
+    with Child(_SERVICE, framework, "1", python=python, name=name, error=MissingPackageError) as child:
         try:
             facts: dict[str, Any] = child.ask("describe", {}, _DESCRIBE_SECONDS)
         except MissingPackageError as error:
@@ -65,7 +59,13 @@ class Worker(AbstractContextManager["Worker"]):
         self.framework = framework
         self._lock = threading.Lock()
         self._child = Child(
-            _SERVICE, framework, str(capacity), name=f"the {framework} process", log=log, variables=variables
+            _SERVICE,
+            framework,
+            str(capacity),
+            python=python_of(framework),
+            name=f"the {framework} process",
+            log=log,
+            variables=variables,
         )
 
     def __exit__(self, *_: object) -> None:

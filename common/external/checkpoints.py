@@ -32,9 +32,9 @@ import numpy as np
 from parity.common.base.errors import ExternalModelError, ParityError, RunError
 from parity.common.base.files import naming_os_errors, partial_of
 from parity.common.base.package import MODULES
+from parity.common.execution.interpreters import python_of, require
 from parity.common.execution.processes.child import Child
 from parity.common.execution.processes.service import Service
-from parity.common.execution.worker import require
 from parity.common.external.process.calls import qualified
 from parity.common.external.process.resolve import prepare_import_path
 from parity.common.spec.external import mapping as maps
@@ -369,7 +369,7 @@ def _in_child(
     framework: Framework, action: str, job: dict[str, Any], error: type[ParityError] = ExternalModelError
 ) -> Any:
     service, name = f"{__name__}:Conversions", f"the {framework} process"
-    with Child(service, framework, name=name, error=error) as child:
+    with Child(service, framework, python=python_of(framework), name=name, error=error) as child:
         return child.ask(action, job, _SECONDS)
 
 

@@ -20,8 +20,8 @@ from parity.common.base.files import numbered_folders
 from parity.common.base.terminal import Terminal
 from parity.common.execution import session
 from parity.common.execution.checks import check_run
+from parity.common.execution.interpreters import require
 from parity.common.execution.session import QUESTION, Job
-from parity.common.execution.worker import require
 from parity.common.record import RunRecord, claim_folder, read_record
 from parity.common.record.files import parse, write_json
 from parity.common.scaling.analyse import analyse

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from parity.common.base.errors import ParityError, RecordError, RunError
 from parity.common.base.terminal import Terminal
-from parity.common.execution.worker import Workers, require
+from parity.common.execution.interpreters import require
+from parity.common.execution.worker import Workers
 from parity.common.record import claim_folder
 from parity.common.record.files import write_json
 from parity.common.spec import TrainSpec

@@ -27,6 +27,11 @@ from parity.common.base.scratch import make_scratch, remove_scratch
 from parity.common.execution.processes.channel import Channel
 from parity.common.execution.processes.liveness import whereabouts
 
+_RUN = (
+    "import sys; sys.path[:] = filter(None, sys.path); import runpy;"
+    " runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)"
+)
+_MODULE = "parity.common.execution.processes"
 _CLOSE_SECONDS = 10.0
 NOTHING_SAID = "it said nothing"
 
@@ -43,6 +48,7 @@ class Child(AbstractContextManager["Child"]):
         service: str,
         *arguments: str,
         name: str,
+        python: str = sys.executable,
         error: type[ParityError] = RunError,
         log: Path | None = None,
         cwd: Path | None = None,
@@ -53,6 +59,7 @@ class Child(AbstractContextManager["Child"]):
         Args:
             service: "module:Class" of a `service.Service`, made in the child with `arguments`.
             name: what messages call the process, as in 'the torch process'.
+            python: what runs it: this process's Python, or another environment's.
             error: what failures are raised as.
             log: where the child's output goes; None: into a temporary folder, which ends with the process.
             cwd: its working folder; None: this process's.
@@ -65,17 +72,16 @@ class Child(AbstractContextManager["Child"]):
         self._channel = Channel(self.folder, "from_parent_")
         self._pending, self._unanswered = b"", 0
         self._ended: str | None = None
+        root = ROOT if python == sys.executable else _alone(self.folder)
         alive, held = os.pipe()
         self._alive: int | None = held
         with open(self.log, "ab") as output:
             self._process = subprocess.Popen(
-                command(
-                    "parity.common.execution.processes", str(self.folder), str(alive), service, *arguments
-                ),
+                command(_MODULE, str(self.folder), str(alive), service, *arguments, python=python),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=output,
-                env=environment(variables=variables),
+                env=environment(variables=variables, root=root),
                 cwd=cwd,
                 pass_fds=(alive,),
                 # Ctrl-C is for the parent; and what the child starts can be ended with it.
@@ -193,25 +199,36 @@ class Child(AbstractContextManager["Child"]):
         self._process.wait()
 
 
-def command(module: str, *arguments: str) -> list[str]:
-    """Return the command that runs a module of ours.
+def command(module: str, *arguments: str, python: str = sys.executable) -> list[str]:
+    """Return the command with which a Python runs a module of ours.
 
-    -P: nothing in the working folder, such as a user's `numpy.py`, can stand in for what we import. Where a user
-    names code, `prepare_import_path` adds its folder.
+    As `python -P -m`, which Python 3.10 lacks: nothing in the working folder, such as a user's `numpy.py`, can stand in
+    for what we import. Where a user names code, `prepare_import_path` adds its folder.
     """
-    return [sys.executable, "-P", "-m", module, *arguments]
+    return [python, "-c", _RUN, module, *arguments]
 
 
-def environment(threads: int | None = 1, variables: Mapping[str, str] | None = None) -> dict[str, str]:
+def _alone(folder: Path) -> Path:
+    """A new folder with a link to the toolkit and nothing else: packages beside it are for this Python."""
+    path = folder / "path"
+    path.mkdir()
+    (path / "parity").symlink_to(ROOT / "parity")
+    return path
+
+
+def environment(
+    threads: int | None = 1, variables: Mapping[str, str] | None = None, root: Path = ROOT
+) -> dict[str, str]:
     """Return the environment of a child.
 
     Args:
         threads: of OpenMP; None: as in this process.
         variables: to set besides.
+        root: the folder that holds the toolkit.
     """
     own = {} if threads is None else {"OMP_NUM_THREADS": str(threads)}
     # The user's folders come first: ours holds packages of the repository besides `parity`.
-    path = [*os.environ.get("PYTHONPATH", "").split(os.pathsep), str(ROOT)]
+    path = [*os.environ.get("PYTHONPATH", "").split(os.pathsep), str(root)]
     own["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(filter(None, path)))
     return {**os.environ, **own, **(variables or {})}
 

@@ -18,8 +18,8 @@ import numpy as np
 from typing_extensions import Unpack
 
 from parity.common.base.errors import ExternalModelError
+from parity.common.execution.interpreters import python_of, require
 from parity.common.execution.processes.child import Child
-from parity.common.execution.worker import require
 from parity.common.external.process import serving
 from parity.common.external.process.objective import BatchLoss, terms_of
 from parity.common.external.process.pass_result import Array, Arrays, PassResult
@@ -102,6 +102,7 @@ class ExternalWorker:
         self._child = Child(
             f"{serving.__name__}:{serving.Session.__name__}",
             framework,
+            python=python_of(framework),
             name=self._name(),
             error=ExternalModelError,
             cwd=working,

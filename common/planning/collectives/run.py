@@ -5,15 +5,16 @@ from __future__ import annotations
 import functools
 import json
 import statistics
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from parity.common.base.errors import RunError
 from parity.common.base.package import MODULES
+from parity.common.execution.interpreters import require
 from parity.common.execution.progress import bars, lines_in
 from parity.common.execution.ranks import run_ranks
-from parity.common.execution.worker import require
 from parity.common.planning.collectives.bench import Plan
 from parity.common.planning.collectives.operations import OPERATIONS, bandwidths
 from parity.common.spec.strategies import Framework
@@ -52,7 +53,7 @@ def collect(framework: Framework, plan: Plan, folder: Path, entry: str | None = 
     Raises:
         ParityError: the framework is missing, or a rank failed, with its last line.
     """
-    require(framework)
+    require(framework, sys.executable)
     processes = plan.ranks if framework == "torch" else 1
     function = entry or f"{MODULES[framework]}.collectives:measure"
     with bars({framework: functools.partial(lines_in, folder / "rank_0.jsonl")}, len(plan.cases)):
