@@ -71,6 +71,8 @@ def path_of(layer: keras.layers.Layer) -> str | None:
     """Where a layer was built, as its variables' paths begin; None: not yet."""
     if hasattr(layer, "path"):  # 3.4
         return layer.path
+    if getattr(layer.build, "_is_default", False):
+        return None
     within = layer._parent_path
     return layer.name if not within else f"{within}/{layer.name}"
 

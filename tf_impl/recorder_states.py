@@ -36,7 +36,7 @@ class LiveState(Live):
         if not self._optimizer.built:
             return {}
         if not self._kind:
-            known = {id(self._optimizer._iterations), id(self._optimizer._learning_rate)}
+            known = {id(self._optimizer.iterations), id(self._optimizer._learning_rate)}
             rest = [v for v in self._optimizer.variables if id(v) not in known and "float" in str(v.dtype)]
             return {"own": {variable.path.partition("/")[2]: variable for variable in rest}}
         named = {id(v): name for name, v in without_ties(self.tensors()).items()}

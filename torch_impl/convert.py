@@ -6,6 +6,7 @@ Names and layouts are those of stock modules: a layer at `block/attend` that PyT
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -41,6 +42,8 @@ _NAMES = {
     "bias": "bias",
 }
 # Where stock modules have both scale and shift or neither: what the missing one is.
+# Without the other ranks, if there are any; before 2.6 that was so where no group was made.
+_ALONE = {"no_dist": True} if "no_dist" in inspect.signature(checkpoint.save).parameters else {}
 _BOTH = (layers.BatchNorm, layers.GroupNorm, layers.InstanceNorm)
 
 Convert = Callable[[Node, State], State]
@@ -73,7 +76,7 @@ def _write(tensors: dict[str, torch.Tensor], kind: str, out: Path) -> None:
             with warnings.catch_warnings():
                 # It says that it saves in one process.
                 warnings.simplefilter("ignore", UserWarning)
-                checkpoint.save(tensors, checkpoint_id=temporary, no_dist=True)
+                checkpoint.save(tensors, checkpoint_id=temporary, **_ALONE)
         else:
             torch.save(tensors, temporary)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from functools import partial
+from typing import Any
 
 from parity.common.base.package import check_versions, numbers
 
@@ -12,6 +13,8 @@ check_versions("torch")
 
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor
 from torch._subclasses import FakeTensor
 from torch.distributed import distributed_c10d
 from torch.distributed.distributed_c10d import _set_pg_timeout as set_group_timeout
@@ -28,9 +31,21 @@ except ImportError:
     from torch.distributed._tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
     from torch.distributed._tensor._utils import compute_local_shape_and_global_offset as own_box
 try:  # 2.6
-    from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, OffloadPolicy, fully_shard
+    from torch.distributed.fsdp import (
+        CPUOffloadPolicy,
+        FSDPModule,
+        MixedPrecisionPolicy,
+        OffloadPolicy,
+        fully_shard,
+    )
 except ImportError:
-    from torch.distributed._composable.fsdp import CPUOffloadPolicy, FSDPModule, OffloadPolicy, fully_shard
+    from torch.distributed._composable.fsdp import (
+        CPUOffloadPolicy,
+        FSDPModule,
+        MixedPrecisionPolicy,
+        OffloadPolicy,
+        fully_shard,
+    )
 try:  # 2.13
     all_gather, reduce_scatter = dist.all_gather_single, dist.reduce_scatter_single
 except AttributeError:
@@ -44,12 +59,14 @@ __all__ = [
     "DTensor",
     "FSDPModule",
     "FakeTensor",
+    "MixedPrecisionPolicy",
     "OffloadPolicy",
     "Partial",
     "Replicate",
     "Shard",
     "TorchDispatchMode",
     "all_gather",
+    "attention",
     "distribute",
     "fully_shard",
     "has_compiler",
@@ -58,6 +75,7 @@ __all__ = [
     "process_groups",
     "reduce_scatter",
     "reshard_unit",
+    "scaled_product",
     "set_group_timeout",
     "tree_leaves",
 ]
@@ -68,7 +86,8 @@ SYNC_BUFFERS = "forward_sync_buffers" if "forward_sync_buffers" in _DDP else "br
 # Divide a tensor that every rank holds whole. Before 2.6 rank 0 sends the parts, to which all come in the same order.
 _SENT = inspect.signature(distribute_tensor).parameters
 distribute = partial(distribute_tensor, src_data_rank=None) if "src_data_rank" in _SENT else distribute_tensor
-FSDP2_ON_CPU = numbers(torch.__version__) >= (2, 7)
+_VERSION = numbers(torch.__version__)
+FSDP2_ON_CPU = _VERSION >= (2, 7)
 # fully_shard's reshard_after_forward where the root alone keeps its parameters: None from 2.8 on.
 RESHARDS_BY_DEFAULT = inspect.signature(fully_shard).parameters["reshard_after_forward"].default
 
@@ -86,6 +105,24 @@ def has_compiler() -> bool:
     except InvalidCxxCompiler:
         return False
     return True
+
+
+def attention(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Tensor:
+    """torch's `scaled_dot_product_attention`, of more heads of queries than of keys and values as well."""
+    if query.shape[-3] != key.shape[-3]:
+        if _VERSION >= (2, 5):
+            options["enable_gqa"] = True
+        else:
+            repeats = query.shape[-3] // key.shape[-3]
+            key, value = key.repeat_interleave(repeats, -3), value.repeat_interleave(repeats, -3)
+    return F.scaled_dot_product_attention(query, key, value, **options)
+
+
+def scaled_product(a: Tensor, b: Tensor, scales: tuple[Tensor, Tensor], dtype: torch.dtype) -> Tensor:
+    """The product of two matrices of float8, each times its scale, as another dtype."""
+    product = torch._scaled_mm(a, b, scale_a=scales[0], scale_b=scales[1], out_dtype=dtype)
+    # 2.4 gives its largest element beside it.
+    return product[0] if isinstance(product, tuple) else product
 
 
 def process_groups() -> list[dist.ProcessGroup]:

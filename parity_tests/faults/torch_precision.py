@@ -10,12 +10,13 @@ from unittest.mock import patch
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision
 
 from parity.common import reference
 from parity.common.execution.hooks import Hook
 from parity.torch_impl import layers, optimizers, strategy
 from parity.torch_impl.layers import products
+from parity.torch_impl.private_names import MixedPrecisionPolicy, fully_shard
 from parity.torch_impl.strategy import sharded
 from parity_tests.faults.torch_ground import fault, hook_on_buckets, sums_by_themselves
 from parity_tests.helpers.hooks import hooked

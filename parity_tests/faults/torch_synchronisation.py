@@ -8,12 +8,12 @@ from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
-from torch.distributed.fsdp import fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
 from parity.common.execution.hooks import Hook
 from parity.torch_impl import state, strategy
+from parity.torch_impl.private_names import fully_shard
 from parity.torch_impl.sharding.tensors import local
 from parity.torch_impl.strategy import replicated, sharded, tensor_parallel
 from parity.torch_impl.strategy.all_reduce import begin_sum

@@ -57,7 +57,7 @@ def stock(facts: dict[str, Any], arrays: Arrays) -> Arrays:
     names = [name for name in arrays if name.startswith("parameters/")]
     variables = {name: keras.Variable(arrays[name], name=name.replace("/", "_")) for name in names}
     optimizer = getattr(keras.optimizers, facts["name"])(**facts["options"])
-    results = {"learning_rate": np.array(float(optimizer.learning_rate))}
+    results = {"learning_rate": keras.ops.convert_to_numpy(optimizer.learning_rate)}
     if facts.get("no_decay"):
         optimizer.exclude_from_weight_decay(var_list=[variables[name] for name in facts["no_decay"]])
     # tf.cast takes a Python float through float32, but not NumPy's.

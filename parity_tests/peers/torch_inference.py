@@ -86,7 +86,7 @@ def stock(facts: dict[str, Any], arrays: Arrays) -> Arrays:
         read = {name: torch.zeros_like(tensor) for name, tensor in network.state_dict().items()}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # it says that it loads in one process
-            checkpoint.load(read, checkpoint_id=out, no_dist=True)
+            checkpoint.load(read, checkpoint_id=out)
     else:
         read = load_file(out) if facts["format"] == "safetensors" else torch.load(out, weights_only=True)
     network.load_state_dict(read, strict=True)

@@ -258,7 +258,7 @@ def _slots(optimizer: Any, live: keras.Model) -> tuple[str, dict[str, dict[str, 
         if (variables := getattr(optimizer, attribute, None))
     }
     known = {id(variable) for of_slot in found.values() for variable in of_slot.values()}
-    known |= {id(optimizer._iterations), id(optimizer._learning_rate)}
+    known |= {id(optimizer.iterations), id(optimizer._learning_rate)}
     rest = [variable.path for variable in optimizer.variables if id(variable) not in known]
     if rest:
         raise ExternalModelError(
@@ -289,7 +289,7 @@ def _assign_optimizer(
                     f"torch trains {name}, which is not trainable in {target}; let both train it"
                 )
             slots[slot][name].assign(value)
-    optimizer._iterations.assign(contents.step or 0)
+    optimizer.iterations.assign(contents.step or 0)
     own = _rate(optimizer)
     rate = None if own is None else both.rate_to_carry(contents, own, target, notes)
     if rate is not None:

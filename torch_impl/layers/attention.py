@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from parity.common.execution.pass_context import Context
@@ -13,6 +12,7 @@ from parity.torch_impl.layers.containers import Children
 from parity.torch_impl.layers.products import Products
 from parity.torch_impl.layers.random import keep_mask
 from parity.torch_impl.layers.registry import Contextual, NodeLayer, register
+from parity.torch_impl.private_names import attention
 
 
 class AllHeads:
@@ -71,12 +71,9 @@ class Attention(Products, Contextual, NodeLayer):
         spec = self.node.spec
         masked = spec.masked and context.token_mask is not None
         dropped = context.training and spec.dropout > 0
-        grouped = spec.groups != spec.heads
         by_hand = dropped or self.low is not None
         if not (masked or by_hand):
-            return F.scaled_dot_product_attention(
-                query, key, value, is_causal=self.causal, enable_gqa=grouped
-            )
+            return attention(query, key, value, is_causal=self.causal)
         allowed = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=query.device)
         if self.causal:
             allowed = allowed.tril()
@@ -88,7 +85,7 @@ class Attention(Products, Contextual, NodeLayer):
         if by_hand:
             mixed = self._mix_by_hand(query, key, value, allowed, context)
         else:
-            mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=allowed, enable_gqa=grouped)
+            mixed = attention(query, key, value, attn_mask=allowed)
         return torch.where(some, mixed, 0)
 
     def _mix_by_hand(

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from parity.common.base.errors import RunError
 from parity.common.spec import TrainSpec
+from parity.torch_impl.private_names import scaled_product
 
 
 @dataclass(frozen=True)
@@ -219,4 +220,4 @@ def _scaled(x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
 def _multiply8(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor], result: torch.dtype) -> Tensor:
     """Product of two scaled matrices: kernels want the first by rows and the second by columns."""
     left, right = a[0].contiguous(), b[0].t().contiguous().t()
-    return torch._scaled_mm(left, right, a[1], b[1], out_dtype=result)
+    return scaled_product(left, right, (a[1], b[1]), result)
