@@ -78,7 +78,7 @@ IMPLIED = {
     "loss_scale": ("low_precision",),
     "float8_mixed": ("low_precision",),
 }
-LACKS = ("no_gpu", "no_compiler")
+LACKS = ("no_gpu", "no_compiler", "old_fsdp2")
 NAMES = {*RUN, *SPEC, *LACKS, "nccl"}
 
 

@@ -53,5 +53,5 @@ class LiveState(Live):
             return float("nan")
         if slot != "momentum_velocity":
             return 1.0
-        rate = float(self._optimizer.learning_rate)
+        rate = float(keras.ops.convert_to_numpy(self._optimizer.learning_rate))
         return -rate if self._kind == "sgd" else rate
