@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
+
 from parity.common import recipes
+from parity.common.base.package import numbers
 from parity.common.spec import Placement, RunConfig, TrainSpec, override
 
 OPTIMIZERS = {
@@ -76,4 +79,6 @@ def config(run: Placement | RunConfig, **fields: object) -> RunConfig:
 
 
 TENSORFLOW = [tensorflow(1), tensorflow(2), tensorflow(4)]
-TORCH = [torch("single", 1), torch("ddp", 1), torch("ddp", 2), torch("ddp", 4), torch("fsdp2", 2)]
+# On CPU torch has had FSDP2 since 2.7.
+SHARDED = "fsdp2" if numbers(version("torch")) >= (2, 7) else "fsdp1"
+TORCH = [torch("single", 1), torch("ddp", 1), torch("ddp", 2), torch("ddp", 4), torch(SHARDED, 2)]

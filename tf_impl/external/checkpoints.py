@@ -100,7 +100,9 @@ def read(
         slot: {name: array_of(variable) for name, variable in of_slot.items()}
         for slot, of_slot in slots.items()
     }
-    return both.CheckpointContents(tensors, arrays, kind, int(keras.ops.convert_to_numpy(kept.iterations)), _rate(kept))
+    return both.CheckpointContents(
+        tensors, arrays, kind, int(keras.ops.convert_to_numpy(kept.iterations)), _rate(kept)
+    )
 
 
 def write(
