@@ -200,11 +200,20 @@ class Computation:
         return [found[number] for number in sorted(found)]
 
     def made_in(self, array: Array, tap: str) -> list[int]:
-        """The tensors with the elements of an array of any shape, those first that a call of a layer makes: another call may make the same."""
+        """The tensors with the elements of an array of any shape, those first that a call of a layer makes, and of these those with its order: another call may make the same."""
         call = tap if "#" in tap else f"{tap}#0"
         numbers = self.numbers_of(array)
+        values = self.values(*numbers) if len(numbers) > 1 else []
+        # What only has the same elements in another order, as what is reversed at last, is another tensor.
+        in_order = {
+            n for n, v in zip(numbers, values, strict=False) if v.shape == array.shape and _same(array, v)
+        }
         return sorted(
-            numbers, key=lambda number: number not in self.maker or call not in self.maker[number].layers
+            numbers,
+            key=lambda number: (
+                number not in self.maker or call not in self.maker[number].layers,
+                number not in in_order,
+            ),
         )
 
     def makes_behind(self, array: Array, before: Array) -> bool:

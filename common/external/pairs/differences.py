@@ -45,6 +45,7 @@ KINDS = {
     "divisor": "another divisor",
     "operand": "another tensor",
     "order": "operands exchanged",
+    "shift": "operands moved by one place",
     "operation": "another operation",
     "argument": "other arguments",
     "arrangement": "elements arranged otherwise",
@@ -75,6 +76,9 @@ class Difference:
     @property
     def _torch_told(self) -> str:
         deeper = self.kind in ("too_much", "sequence")
+        given = (each.text for each in self.keras.operands if each.text and alike(each, self.torch))
+        if self.kind == "left_out" and (called := next(given, "")):
+            return called
         return str(self.torch) if self.inner is None else self.torch.told(1 + deeper)
 
     @property
@@ -291,6 +295,8 @@ def _of_one_operation(torch: Expression, keras: Expression, seen: set[tuple[int,
         return [Difference("left_out", torch, keras)]
     if not less:
         return [Difference("too_much", torch, keras)]
+    if torch.name not in COMMUTATIVE and (_is_shifted(theirs, ours) or _is_shifted(ours, theirs)):
+        return [Difference("shift", torch, keras)]
     pairs = _paired(more, less) or _in_places(torch, keras, more, less)
     if pairs is None:
         return [Difference("other", torch, keras)]
@@ -447,6 +453,11 @@ def _moved(
     return not all(
         alike(one, other) or together.get(id(one)) is other for one, other in zip(theirs, ours, strict=True)
     )
+
+
+def _is_shifted(ones: Sequence[Expression], others: Sequence[Expression]) -> bool:
+    """Whether all of one list but its first are those of the other but its last, as steps that are kept before or after an update."""
+    return len(ones) == len(others) > 2 and all(map(alike, ones[1:], others))
 
 
 def _exchanged(torch: Expression, keras: Expression) -> bool:

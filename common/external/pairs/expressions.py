@@ -10,6 +10,8 @@ from typing import Any
 
 # Deeper than this an expression is told as '...'; where all of it is no longer than this, deeper.
 _DEPTH, _DEEPEST, _LENGTH = 5, 12, 360
+# What makes a tensor names it where it is no longer than this.
+LONGEST_NAME = 120
 # Of more operands only some are told.
 _OPERANDS = 5
 # How tensors are called that are no weight, no input and nothing of the other model: by their numbers, or their shape.

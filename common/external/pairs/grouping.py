@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -10,6 +11,7 @@ from parity.common.external.pairs.differences import KINDS
 from parity.common.external.pairs.places import CAUSE
 
 _NAMED = 3
+_NUMBERS = re.compile(r"\d+")
 # An operation that is left out at one place, and done at another.
 _MOVED = {f"{CAUSE}left_out", f"{CAUSE}too_much"}
 
@@ -25,18 +27,28 @@ def grouped(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def _again(findings: Sequence[Finding]) -> list[Finding]:
-    """Without whole formulas of a line that something was found of before: what a loop computes otherwise is in all that comes after it."""
+    """Without whole formulas of a line that something was found of before: what a loop computes otherwise is in all that comes after it;
+    and without what the same call of a function gives otherwise to another of its lines, or at another step.
+    """
     found: list[Finding] = []
-    lines: dict[str, int] = {}
+    before: dict[object, int] = {}
     for finding in findings:
         why = finding.explanation
-        line = why.defect.partition(" ")[2] if why is not None and why.cause.startswith(CAUSE) else ""
-        if why is not None and line in lines and why.cause == f"{CAUSE}other":
-            place = lines[line]
-            found[place] = replace(found[place], tensors=(*found[place].tensors, *finding.tensors))
-            continue
-        if line:
-            lines.setdefault(line, len(found))
+        keys = list[object]()
+        if why is not None and why.cause.startswith(CAUSE):
+            line, (place, _, said) = why.defect.partition(" ")[2], why.text.partition(": ")
+            called = place.partition(", called in ")[2]
+            keys += [(why.cause, called, _NUMBERS.sub("", said))] * bool(called)
+            whole = why.cause == f"{CAUSE}other"
+            if any(key in before for key in (*keys, *[line] * whole)):
+                place_of = next(before[key] for key in (*keys, line) if key in before)
+                found[place_of] = replace(
+                    found[place_of], tensors=(*found[place_of].tensors, *finding.tensors)
+                )
+                continue
+            keys += [line] * bool(line)
+        for key in keys:
+            before.setdefault(key, len(found))
         found.append(finding)
     return found
 

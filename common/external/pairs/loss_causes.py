@@ -385,6 +385,6 @@ def _unknown(passes: Sequence[PassResult]) -> Explanation:
         "loss:function",
         text,
         "likely",
-        "compare the two functions: reduction, logits or probabilities, weights, which target",
+        "compare the two functions: reduction, logits or probabilities, weights, which target, what is detached",
         "read from the live models: the outputs that both are given are equal",
     )

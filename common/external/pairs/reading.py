@@ -8,7 +8,15 @@ from dataclasses import replace
 from typing import Any
 
 from parity.common.external.pairs.computations import WHOLE, Argument, Computation, Operation
-from parity.common.external.pairs.expressions import BETWEEN, CAUSAL, COMMUTATIVE, UNNAMED, Expression, brief
+from parity.common.external.pairs.expressions import (
+    BETWEEN,
+    CAUSAL,
+    COMMUTATIVE,
+    LONGEST_NAME,
+    UNNAMED,
+    Expression,
+    brief,
+)
 from parity.common.external.pairs.forms import simplified
 from parity.common.external.pairs.operation_names import CALLED, IGNORED, NAMES, SAID, SILENT, USUAL
 from parity.common.external.process.operations import COUNTS
@@ -75,7 +83,9 @@ class Reader:
         if maker is None:
             return self._unnamed(number)
         made = self._made(number)
-        return f"({made.told(2)})" if made.name in BETWEEN else made.told(2)
+        # What is made of names is a name itself: over the steps of a loop they would grow without end.
+        text = next((told for told in map(made.told, (2, 1)) if len(told) <= LONGEST_NAME), "...")
+        return f"({text})" if made.name in BETWEEN and text != "..." else text
 
     def _made(self, number: int) -> Expression:
         maker = self.computation.maker.get(number)

@@ -294,6 +294,10 @@ class View:
         chance = substitution.keras_result == self._ends[0] and not keras.name and made.name == torch.name
         if keras.number is not None or chance:
             keras = made
+        # What Keras goes on to reverse, torch may leave as it is: both have that.
+        same = self._shared.of_torch(substitution.torch_result)
+        if same is not None and any(each.same == same for each in keras.operands):
+            torch = replace(torch, same=same)
         return torch, keras
 
     def _is_shown(
