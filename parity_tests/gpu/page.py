@@ -31,7 +31,7 @@ exit code is 1 where a row failed. A row that raises has failed, with its line, 
 
 """
 _NONE = """**No GPU has been at hand yet.** What follows is the check itself on a CPU: the rows that a CPU can have, with "device" standing for the
-CPU with two threads. It shows that the command works; it says nothing of GPUs.
+CPU with two threads, and with narrower convolutions. It shows that the command works; it says nothing of GPUs.
 
 """
 _READ = """
