@@ -34,6 +34,8 @@ BATCH = "global_batch_size=130"
 # Where scikit-learn is not installed: samples of the same shape, made from their ids.
 _MADE = "data.source={kind: synthetic, shape: [8, 8, 1], classes: 10, low: 0.0}"
 _MEMBERS = 4
+# TensorFlow would take all of a GPU's memory, and leave nothing to torch beside it.
+_VARIABLES = {"TF_FORCE_GPU_ALLOW_GROWTH": "true"}
 _MODULE = "parity_tests.gpu.torch_side"
 
 
@@ -138,7 +140,8 @@ class Bench(AbstractContextManager["Bench"]):
         key = (framework, placement.device)
         if key not in self._workers:
             log = self.folder / f"{framework}_{placement.device}.log"
-            self._workers[key] = Worker(framework, 2 if placement.device == "cpu" else 1, log)
+            capacity = 2 if placement.device == "cpu" else 1
+            self._workers[key] = Worker(framework, capacity, log, _VARIABLES)
         return self._workers[key]
 
     @contextmanager

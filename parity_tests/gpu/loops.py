@@ -95,11 +95,14 @@ def recorder(device: str, folder: Path) -> dict[str, Any]:
 
 
 def waits(device: str, folder: Path) -> dict[str, Any]:
-    """How often each step of a recorded loop waits for the GPU, as torch reports it; and one that surely does."""
+    """How often a loop waits for the GPU, as torch reports it: recorded, alone, and where it reads a loss."""
     runtime.configure(Placement.from_text("torch:single:1", device=device))
     loop = _Loop(device)
     loop.step(0)
     torch.cuda.synchronize()
+    with _counted() as alone:
+        for number in range(_STEPS):
+            loop.step(number)
     counts = []
     with Recorder(folder / "record", loop.model, loop.optimizer) as writes:
         for number in range(_STEPS):
@@ -115,6 +118,7 @@ def waits(device: str, folder: Path) -> dict[str, Any]:
         "usual_steps": rare.count(False),
         "rare": sum(count for count, seldom in zip(counts, rare, strict=True) if seldom),
         "control": len(control),
+        "alone": len(alone),
     }
 
 

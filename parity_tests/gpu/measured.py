@@ -33,7 +33,7 @@ def recorder_waits(bench: Bench) -> Measured:
     if not bench.on_gpu:
         raise NotPossibleError("a CPU, for which nothing waits")
     found: dict[str, Any] = bench.ask("waits")
-    why = [f"waits {found['usual']} times"] if found["usual"] else []
+    why = [f"waits {found['usual']} times, the loop alone {found['alone']}"] if found["usual"] else []
     why += [] if found["control"] else ["reading a loss was not counted, so nothing is"]
     figure = f"{found['usual']} in {found['usual_steps']} steps; {found['rare']} at the steps whose layers are looked at"
     return Measured(figure, "; ".join(why))
