@@ -40,8 +40,6 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
 
@@ -56,6 +54,7 @@ from parity.common.spec import SGD, Instrumentation, Placement, RunConfig, Train
 from parity.common.spec import layers as layer_specs
 from parity.common.state.canonical import initial_state
 from parity.torch_impl import runtime, train
+from parity.torch_impl.private_names import DTensor, fully_shard
 from parity.torch_impl.probe import Probe
 from parity.torch_impl.strategy import STRATEGIES, open_strategy
 

@@ -77,6 +77,7 @@ __all__ = [
     "reshard_unit",
     "scaled_product",
     "set_group_timeout",
+    "settle_shards",
     "tree_leaves",
 ]
 
@@ -128,6 +129,17 @@ def scaled_product(a: Tensor, b: Tensor, scales: tuple[Tensor, Tensor], dtype: t
 def process_groups() -> list[dist.ProcessGroup]:
     """All groups that this process is in."""
     return list(distributed_c10d._world.pg_map)
+
+
+def settle_shards(root: torch.nn.Module) -> None:
+    """Have FSDP2 pad uneven shards now, and not in the first pass, from which on the parameters would hold other tensors (torch 2.8)."""
+    for unit in root.modules():
+        group = unit._get_fsdp_state()._fsdp_param_group if isinstance(unit, FSDPModule) else None
+        if getattr(group, "_reset_sharded_params", None) is False:
+            for parameter in group.fsdp_params:
+                parameter.reset_sharded_param()
+                parameter._init_extensions()
+            group._reset_sharded_params = True
 
 
 def reshard_unit(unit: FullyShardedDataParallel) -> None:

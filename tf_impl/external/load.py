@@ -19,6 +19,7 @@ from parity.common.base.errors import ExternalModelError
 from parity.common.external.process.exact import ExactFunctions
 from parity.common.external.process.resolve import made, resolve
 from parity.common.spec.external.target import Target
+from parity.tf_impl.external import keras2
 from parity.tf_impl.external.built_lines import remember_lines
 from parity.tf_impl.external.widening import WIDE, wide
 from parity.tf_impl.private_names import current_path, math_ops, reset_uids
@@ -111,7 +112,10 @@ def build(target: Target, precision: str, seed: int, exact: bool = False) -> ker
     resolve(target, "tensorflow")
     # Importing the user's code may have changed it.
     set_default(precision)
-    model: keras.Layer = made(target, "tensorflow", keras.Layer, "a keras.Model")
+    wanted = (keras.Layer, *keras2.layer_classes())
+    model: keras.Layer = made(target, "tensorflow", wanted, "a keras.Model")
+    if keras2.is_keras2(model):
+        model = keras2.rebuilt(model, target, precision)
     if not tf.executing_eagerly():
         raise ExternalModelError(
             f"{target} has switched TensorFlow's eager execution off (tf.compat.v1), so that nothing has a value;"

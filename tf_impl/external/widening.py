@@ -21,7 +21,7 @@ from parity.common.external.process.exact import ExactFunctions
 WIDE = ExactFunctions()
 _FLOAT32 = tf.float32
 # They know which of their numbers are float32. AutoGraph makes the calls of code that it has converted, which is a user's.
-_FRAMEWORKS, _AUTOGRAPH = ("keras.src.", "tensorflow."), "tensorflow.python.autograph."
+_FRAMEWORKS, _AUTOGRAPH = ("keras.src.", "tf_keras.", "tensorflow."), "tensorflow.python.autograph."
 
 
 def wide(dtype: Any, caller: FrameType) -> Any:

@@ -21,6 +21,7 @@ from parity.torch_impl.private_names import (
     all_gather,
     fully_shard,
     reshard_unit,
+    settle_shards,
 )
 from parity.torch_impl.sharding.tensors import Shards
 from parity.torch_impl.strategy.all_reduce import PendingSums, PiggybackedAllReduce, begin_sum
@@ -83,6 +84,7 @@ class FSDP2(Sharded):
         reshard = RESHARDS_BY_DEFAULT if options.reshard is None else options.reshard
         for module in (*blocks, model.module):
             fully_shard(module, mesh=self.mesh, reshard_after_forward=reshard, offload_policy=offload)
+        settle_shards(model.module)
         if self._carrier is not None:
             self._carrier.wrapped()
 

@@ -230,7 +230,9 @@ def environment(
     # The user's folders come first: ours holds packages of the repository besides `parity`.
     path = [*os.environ.get("PYTHONPATH", "").split(os.pathsep), str(root)]
     own["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(filter(None, path)))
-    return {**os.environ, **own, **(variables or {})}
+    # Where both frameworks are on one GPU, TensorFlow is to take what it needs and not all.
+    shared = {"TF_FORCE_GPU_ALLOW_GROWTH": "true"}
+    return {**shared, **os.environ, **own, **(variables or {})}
 
 
 def how_it_ended(code: int) -> str:
