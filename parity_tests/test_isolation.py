@@ -204,6 +204,7 @@ OF_ONE_FRAMEWORK = {
     "engines/": "an engine for each trainer of others",
     "recorders/": "callbacks of the trainers of others: Keras's fit; Lightning, Transformers and Accelerate",
     "graphs/": "TensorFlow traces a step as a graph, which is called with plain tensors, also several at once",
+    "legacy/": "models of Keras 2 are made again in Keras 3; torch has modules of one kind",
     "stock/": "a Keras file holds a whole model, made of stock layers; stock torch modules are the user's",
     "sharding/": "a torch rank may hold parts of tensors",
     "native/": "torch has names and layouts of its own; Keras's are the canonical ones",

@@ -41,6 +41,7 @@ from parity.common.state.canonical import State
 from parity.tf_impl import runtime
 from parity.tf_impl.external import names
 from parity.tf_impl.external.outline import outline
+from parity.tf_impl.legacy.keras2 import is_keras2
 from parity.tf_impl.private_names import CommonVariable
 from parity.tf_impl.recorder_observer import ModelObserver
 from parity.tf_impl.recorder_states import SEEDS, LiveState
@@ -112,6 +113,11 @@ class Recorder(ScriptRecorder):
         """
         self._model, self._optimizer = model, optimizer
         self._mapping = mapping_of(mapping)
+        if is_keras2(model):
+            raise RecordError(
+                f"{model.name} is of Keras 2 (tf_keras), of which a recorder sees nothing; record the same model of Keras 3's, or"
+                " compare the models with parity pair"
+            )
         if not model.built or not model.weights:
             raise RecordError(
                 f"{model.name} has no weights yet: call it on a batch before making its recorder"

@@ -19,9 +19,9 @@ from parity.common.base.errors import ExternalModelError
 from parity.common.external.process.exact import ExactFunctions
 from parity.common.external.process.resolve import made, resolve
 from parity.common.spec.external.target import Target
-from parity.tf_impl.external import keras2
 from parity.tf_impl.external.built_lines import remember_lines
 from parity.tf_impl.external.widening import WIDE, wide
+from parity.tf_impl.legacy import keras2
 from parity.tf_impl.private_names import current_path, math_ops, reset_uids
 
 

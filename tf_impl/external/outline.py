@@ -94,6 +94,7 @@ def outline(model: keras.Model, target: str, inputs: Any = None, optimizer: Any 
     return found.model_copy(
         update={
             "trained_by": _trained_by(model),
+            "rebuilt": getattr(model, "rebuilt_from", ""),
             "compiled": describe(own, model) if (own := getattr(model, "optimizer", None)) else None,
             "output_names": _output_names(model),
             "tensors": tensors,

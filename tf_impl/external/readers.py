@@ -11,6 +11,7 @@ from keras import layers as kl
 
 from parity.common.external.process.changes import numbers
 from parity.common.spec.external.outline import Settings
+from parity.tf_impl.legacy.keras2 import FusedBatchNormalization
 from parity.tf_impl.private_names import to_snake_case
 
 _SMOOTH = ("silu", "mish", "selu", "sigmoid", "log_sigmoid", "tanh", "tanh_shrink", "softsign")
@@ -127,7 +128,7 @@ def _batch_norm(layer: kl.BatchNormalization) -> Settings:
     return {
         "epsilon": float(layer.epsilon),
         "decay": float(layer.momentum),
-        "running_variance": "biased",
+        "running_variance": "unbiased" if isinstance(layer, FusedBatchNormalization) else "biased",
         "statistics": "moving",
         "synchronized": bool(layer.synchronized),
         "frozen_statistics": "kept",

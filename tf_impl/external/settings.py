@@ -9,6 +9,7 @@ from keras import layers as kl
 
 from parity.common.spec.external.outline import Settings
 from parity.tf_impl.external.readers import FUNCTIONS, READERS
+from parity.tf_impl.legacy.keras2 import FusedBatchNormalization
 from parity.tf_impl.private_names import keras_layers
 
 # By kind; {} stands for the number of spatial axes: 1 for the first class of a row, then 2, then 3.
@@ -105,7 +106,8 @@ def kind_of(layer: kl.Layer) -> str:
 def is_overridden(layer: kl.Layer) -> bool:
     """Whether the class computes otherwise than Keras's own that it derives from."""
     stock = _stock(layer)
-    return stock is not None and type(layer) is not stock and type(layer).call is not stock.call
+    own = stock is not None and type(layer) not in (stock, FusedBatchNormalization)
+    return own and type(layer).call is not stock.call
 
 
 def _draws(layer: kl.Layer) -> bool:

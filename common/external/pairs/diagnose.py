@@ -100,6 +100,8 @@ class PairSource(core.ObservationSource):
         weights = self._weights()
         if self.bench.rounded_constants is not None:
             self.notes.append(self.bench.rounded_constants)
+        if rebuilt := self.bench.outlines[0].rebuilt:
+            self.notes.append(rebuilt)
         # Constants that Keras takes through float32 are no fault of a port.
         with exact_constants(self.bench):
             self.search.compared.pair_calls()

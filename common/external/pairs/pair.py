@@ -220,9 +220,8 @@ class _Flow:
         asked = self.asked
         check_finite(self.bench)
         self._tell(_how(asked, self.masks))
-        unread = unread_optimizer(asked, opened)
-        if unread:
-            self._tell(unread)
+        for line in filter(None, (opened.outlines[0].rebuilt, unread_optimizer(asked, opened))):
+            self._tell(line)
         for line in doubtful_losses(self.bench):
             self._tell(line)
         if self.unshared is not None:
@@ -273,7 +272,10 @@ class _Flow:
         if parted:
             return Outcome(opened.outlines, None, self._diagnosed(None))
         batch = _cut_batch(asked, spec)
-        notes = (*doubtful_losses(self.bench), *filter(None, (beyond, by_rows, short, batch)))
+        notes = (
+            *doubtful_losses(self.bench),
+            *filter(None, (opened.outlines[0].rebuilt, beyond, by_rows, short, batch)),
+        )
         placements = list(self.way.placements or self._placements(spec))
         session.check(spec, placements)
         result = self._train(session.stages_of(spec, placements, self.folder, self.way.timing_rounds))

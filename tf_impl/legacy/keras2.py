@@ -20,6 +20,21 @@ from parity.common.spec.external.target import Target
 _APART = 1e-4
 
 
+class FusedBatchNormalization(keras.layers.BatchNormalization):
+    """As Keras 2's batch norm of images, whose kernel keeps the unbiased variance, as torch's does (row 3)."""
+
+    def call(self, inputs: tf.Tensor, training: bool | None = None, mask: Any = None) -> tf.Tensor:
+        """Normalise (..., channels), and in training keep the batch's statistics."""
+        before = tf.identity(self.moving_variance)
+        outputs = super().call(inputs, training=training, mask=mask)
+        if training and self.trainable:
+            channels = inputs.shape[self.axis]
+            count = tf.cast(tf.size(inputs) // channels, before.dtype)
+            kept = before * self.momentum
+            self.moving_variance.assign(kept + (self.moving_variance - kept) * count / (count - 1))
+        return outputs
+
+
 def layer_classes() -> tuple[type, ...]:
     """Keras 2's class of layers and models, where the user's code has imported it."""
     keras2 = sys.modules.get("tf_keras")
@@ -51,24 +66,35 @@ def rebuilt(model: Any, target: Target, precision: str) -> keras.Model:
                 with h5py.File(path, "r+") as file:
                     said = file.attrs["model_config"]
                     file.attrs["model_config"] = said.replace('"dtype": "float32"', f'"dtype": "{precision}"')
-                found = keras.models.load_model(path, compile=False)
+                found = keras.models.load_model(path, compile=False, custom_objects=_own_layers(model))
         except NotImplementedError:
             raise ExternalModelError(
                 f"{name} with a call of its own, which Keras 3 cannot rebuild; build it of layers (functional or Sequential), or"
                 " derive it from Keras 3's keras.Model"
             ) from None
         except Exception as error:
-            said = next(iter(str(error).splitlines()), "")[:200]
+            said = next(iter(str(error).splitlines()), "").partition(". ")[0][:200]
             raise ExternalModelError(
                 f"{name} that Keras 3 cannot rebuild: {type(error).__name__}: {said}; derive its own layers from Keras 3's"
                 " keras.layers.Layer"
             ) from None
+    found.rebuilt_from = f"{target} is of Keras 2: it was built again in Keras 3 with its weights, and the same inputs give the same outputs"
     apart = _apart(model, found)
     if not apart <= _APART:
         raise ExternalModelError(
             f"{name}; rebuilt in Keras 3 its outputs differ by {apart:.1g}: a layer of it has changed between the two; compare layer by layer"
         )
     return found
+
+
+def _own_layers(model: Any) -> dict[str, type[keras.Layer]]:
+    """The layers of Keras 3's that a model needs instead of the stock ones; raises TypeError where some of a kind do and others do not."""
+    fused = {
+        bool(each.fused) for each in model._flatten_layers() if type(each).__name__ == "BatchNormalization"
+    }
+    if len(fused) > 1:
+        raise TypeError("batch norms of images and of other inputs in one model")
+    return {"BatchNormalization": FusedBatchNormalization} if fused == {True} else {}
 
 
 def _apart(one: Any, other: keras.Model) -> float:

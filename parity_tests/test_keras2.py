@@ -1,0 +1,70 @@
+"""Models of Keras 2 are built again in Keras 3: the same model, trained as Keras 2 would."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from parity_tests.helpers.commands import Cli
+from parity_tests.helpers.records import one_line
+from parity_tests.peers import Peer
+
+MODELS, PORTS = "parity_tests.external_models.keras2_models", "parity_tests.external_models.keras2_ports"
+
+
+@pytest.fixture
+def cli(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
+    monkeypatch.chdir(tmp_path)
+    draw = np.random.default_rng(0)
+    np.savez("images.npz", x=draw.normal(size=(64, 8, 8, 1)), y=draw.integers(0, 5, 64))
+    np.savez("rows.npz", x=draw.normal(size=(64, 6)), y=draw.integers(0, 3, 64))
+    return Cli(tmp_path, capsys)
+
+
+def pair(name: str, port: str) -> list[str]:
+    named = [f"--keras={MODELS}:{name}", f"--torch={PORTS}:{port}", f"--data={port.partition('?')[0]}.npz"]
+    return ["pair", *named, "--optimizer=adam,lr=1e-3", "--steps=4", "--out=out"]
+
+
+@pytest.mark.timeout(300)
+def test_a_model_of_images_is_proved_with_its_batch_norm(cli: Cli) -> None:
+    code, out, _ = cli(*pair("images", "images"))
+    assert code == 0 and "✓ parity" in out
+    assert f"note: {MODELS}:images is of Keras 2: it was built again in Keras 3" in out
+
+
+@pytest.mark.timeout(300)
+def test_of_rows_keras_2_keeps_the_biased_variance_too(cli: Cli) -> None:
+    code, out, _ = cli(*pair("rows", "rows"))
+    assert code == 1 and "running_variance of batch_normalization (2 in torch) is biased in Keras" in out
+    assert "Keras 2: it was built again" in out
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("Own", "with a call of its own, which Keras 3 cannot rebuild; build it of layers"),
+        (
+            "own_layer",
+            "that Keras 3 cannot rebuild: ValueError: Unknown layer: 'Doubled'; derive its own layers",
+        ),
+        ("mixed", "batch norms of images and of other inputs in one model"),
+    ],
+)
+def test_what_cannot_be_rebuilt_is_one_line(cli: Cli, name: str, said: str) -> None:
+    code, _, err = cli("lint", f"--keras={MODELS}:{name}", f"--torch={PORTS}:rows", "--input-shape=6")
+    assert code == 2 and said in one_line(err) and "is a model of Keras 2 (tf_keras)" in err
+
+
+@pytest.mark.parametrize(("name", "shape"), [("images", (8, 8, 8, 1)), ("rows", (8, 6))])
+def test_a_pass_in_training_leaves_the_same_statistics(
+    peers: dict[str, Peer], name: str, shape: tuple[int, ...]
+) -> None:
+    x = np.random.default_rng(1).normal(size=shape).astype(np.float32)
+    found = peers["tensorflow"]("keras2:statistics", {"model": name}, {"x": x})
+    keys = [key.partition("/")[2] for key in found if key.startswith("2/")]
+    assert len(keys) > 6
+    for key in keys:
+        np.testing.assert_allclose(found[f"3/{key}"], found[f"2/{key}"], rtol=1e-5, atol=1e-6)

@@ -1,0 +1,1 @@
+"""What is older than the framework that is trained."""
