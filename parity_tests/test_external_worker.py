@@ -77,6 +77,31 @@ BROKEN = {
     "nedes": r"has no 'nedes'; closest are .*needs",
     "needs.more": r"needs has no 'more'",
 }
+OLDER = {
+    "tensorflow": {
+        "Variables": r"must give a keras.Model: make its variables weights of a keras.layers.Layer",
+        "saved": r"must give a keras.Model: a SavedModel has no layers; give the Keras model",
+        "wrapped": r"wrapped holds a SavedModel \(TFSMLayer\), whose weights nobody can see",
+    },
+    "torch": {
+        "scripted": r"scripted gives TorchScript, whose layers nobody can see",
+        "traced": r"traced gives TorchScript",
+        "meta": r"meta: weight is on the meta device and holds no numbers",
+    },
+}
+
+
+@pytest.mark.parametrize("framework", BOTH)
+def test_a_model_without_layers_or_numbers_is_one_line(
+    sides: dict[str, ExternalWorker], framework: str
+) -> None:
+    for name, pattern in OLDER[framework].items():
+        assert re.search(pattern, said(held, sides, framework, name)), name
+
+
+def test_what_is_compiled_is_the_module_in_it(sides: dict[str, ExternalWorker]) -> None:
+    side = held(sides, "torch", "compiled")
+    assert list(side.read()) == ["weight", "bias"]
 
 
 @pytest.mark.parametrize("framework", BOTH)

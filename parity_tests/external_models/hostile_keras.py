@@ -2,6 +2,7 @@
 
 import os
 import sys
+import tempfile
 
 import keras
 import numpy as np
@@ -207,3 +208,26 @@ def words():
 def graphs():
     tf.compat.v1.disable_eager_execution()
     return keras.Sequential([keras.Input((4,)), layers.Dense(2)])
+
+
+def _exported(folder):
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(2)])
+    model.export(folder, verbose=False)
+
+
+def saved():
+    with tempfile.TemporaryDirectory() as folder:
+        _exported(folder)
+        return tf.saved_model.load(folder)
+
+
+def wrapped():
+    with tempfile.TemporaryDirectory() as folder:
+        _exported(folder)
+        return keras.layers.TFSMLayer(folder, call_endpoint="serve")
+
+
+class Variables(tf.Module):
+    def __init__(self):
+        super().__init__()
+        self.w = tf.Variable(tf.zeros((2, 2)))

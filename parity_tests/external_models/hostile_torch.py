@@ -187,3 +187,19 @@ number = 7
 class Holder:
     net = staticmethod(lambda width=4: nn.Linear(width, width))
     broken = property(lambda self: 1 / 0)
+
+
+def scripted():
+    return torch.jit.script(nn.Linear(2, 2))
+
+
+def traced():
+    return torch.jit.trace(nn.Linear(2, 2), torch.zeros(1, 2))
+
+
+def meta():
+    return nn.Linear(2, 2, device="meta")
+
+
+def compiled():
+    return torch.compile(nn.Linear(2, 2))

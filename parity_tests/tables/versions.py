@@ -6,16 +6,21 @@ python -m parity_tests.tables.versions FOLDER           # writes the page of wha
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from parity.common.parity.budget import proof_budget
+from parity.common.parity.compare import compare
+from parity.common.record import read_record
 from parity_tests.helpers import ROOT
 
 SETS = {
@@ -42,6 +47,10 @@ FEATURES = {
     "pytest plugin, Python API": r"test_(plugin|api)",
 }
 _ELSE = "what needs no framework, and the rest"
+_MODULES, _RECIPES = ("tf_impl", "torch_impl"), ("digits_mlp", "digits_cnn", "digits_transformer")
+_BETWEEN = """200 steps in float64 on one device, each set against the {last}: the verdict, and the largest deviation of the loss at any step and of the final state.
+
+"""
 _HEAD = """# Versions of the frameworks
 
 Written by `python -m parity_tests.tables.versions FOLDER oldest middle newest`; do not edit. Each set is installed in an environment of its
@@ -80,9 +89,34 @@ def run(folder: Path, name: str) -> None:
                 stdout=log,
                 stderr=log,
             )
+    train(folder, name, python)
     facts = "import json, torch, tensorflow, keras, numpy, sys; print(json.dumps([sys.version.split()[0]] + [m.__version__ for m in (torch, tensorflow, keras, numpy)]))"
     said = subprocess.run([python, "-c", facts], capture_output=True, text=True, check=True).stdout
     (folder / f"{name}.json").write_text(said)
+
+
+def train(folder: Path, name: str, python: Path) -> None:
+    """Train the recipes on digits in each framework of a set: the records lie in FOLDER/records."""
+    for module, recipe in itertools.product(_MODULES, _RECIPES):
+        out = folder / "records" / f"{name}-{module}-{recipe}"
+        shutil.rmtree(out, ignore_errors=True)
+        call = [python, "-m", f"parity.{module}", f"--recipe={recipe}", f"--out={out}"]
+        subprocess.run(
+            call, check=True, cwd=folder, capture_output=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
+        )
+
+
+def between(folder: Path, sets: Sequence[str]) -> Iterator[str]:
+    """Rows of how far each set's trainings are from the last set's."""
+    for module, recipe in itertools.product(_MODULES, _RECIPES):
+        records = [folder / "records" / f"{name}-{module}-{recipe}" for name in sets]
+        reference = read_record(records[-1])
+        cells = []
+        for path in records[:-1]:
+            found = compare(reference, read_record(path), proof_budget(reference))
+            far = {check.name: check.deviation for check in found.checks}
+            cells.append(f"{found.verdict}: {far['loss curve']:.1e}, {far['final state']:.1e}")
+        yield f"| {recipe} | {'TensorFlow' if module == 'tf_impl' else 'PyTorch'} | {' | '.join(cells)} |\n"
 
 
 def outcomes(folder: Path, name: str) -> Iterator[tuple[str, str, str | None]]:
@@ -130,6 +164,12 @@ def page(folder: Path) -> str:
             good = own.count(None)
             cells.append(f"all {good}" if good == len(own) else f"{good} of {len(own)}")
         lines.append(f"| {feature} | " + " | ".join(cells) + " |\n")
+    if len(sets) > 1:
+        heads = "".join(f" {name} |" for name in sets[:-1])
+        lines.append(
+            f"\n## Between versions\n\n{_BETWEEN.format(last=sets[-1])}| recipe | framework |{heads}\n"
+        )
+        lines += ["| --- | --- |" + " --- |" * len(sets[:-1]) + "\n", *between(folder, sets)]
     for name, tests in zip(sets, found, strict=True):
         reasons = Counter(why for _, _, why in tests if why is not None)
         if reasons:

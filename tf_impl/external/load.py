@@ -90,6 +90,14 @@ def _max_pool(
 _whole_convolution, _stock_max_pool = tf.nn.convolution, tf.nn.max_pool
 
 
+# Trackables of TensorFlow are of it, too: what tf.saved_model.load gives.
+_INSTEAD: dict[type, str] = {
+    tf.Module: "make its variables weights of a keras.layers.Layer, of which a Keras model can be made",
+    tf.__internal__.tracking.AutoTrackable: "a SavedModel has no layers; give the Keras model that it was made of, or load it from"
+    " .keras or .h5",
+}
+
+
 def build(target: Target, precision: str, seed: int, exact: bool = False) -> keras.Layer:
     """The model that a target names: a Keras model or layer, or what a function or class gives when it is called.
 
@@ -113,7 +121,11 @@ def build(target: Target, precision: str, seed: int, exact: bool = False) -> ker
     # Importing the user's code may have changed it.
     set_default(precision)
     wanted = (keras.Layer, *keras2.layer_classes())
-    model: keras.Layer = made(target, "tensorflow", wanted, "a keras.Model")
+    model: keras.Layer = made(target, "tensorflow", wanted, "a keras.Model", instead=_INSTEAD)
+    if any(isinstance(each, keras.layers.TFSMLayer) for each in model._flatten_layers()):
+        raise ExternalModelError(
+            f"{target} holds a SavedModel (TFSMLayer), whose weights nobody can see or train; give the Keras model that it was made of"
+        )
     if keras2.is_keras2(model):
         model = keras2.rebuilt(model, target, precision)
     if not tf.executing_eagerly():

@@ -54,6 +54,17 @@ def build(target: Target, precision: str, seed: int, exact: bool = False) -> nn.
     set_default(precision)
     with WIDE.within() if exact else WIDE.without():
         model: nn.Module = made(target, "torch", nn.Module, "a torch.nn.Module")
+    # What torch.compile gives: it computes what the module in it does.
+    model = getattr(model, "_orig_mod", model)
+    if isinstance(model, torch.jit.ScriptModule):
+        raise ExternalModelError(
+            f"{target} gives TorchScript, whose layers nobody can see; give the nn.Module that it was made of"
+        )
+    tensors = (*model.named_parameters(), *model.named_buffers())
+    if empty := next((name for name, tensor in tensors if tensor.is_meta), None):
+        raise ExternalModelError(
+            f"{target}: {empty} is on the meta device and holds no numbers; build the model without torch.device('meta')"
+        )
     set_default(precision)
     convert(model, precision)
     return model

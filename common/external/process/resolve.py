@@ -7,7 +7,7 @@ import importlib
 import inspect
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -62,6 +62,7 @@ def made(
     wanted: str,
     model: Any = None,
     first: tuple[Any, ...] = (),
+    instead: Mapping[type, str] = {},
 ) -> Any:
     """Return what a target names where it is of a class, else what that gives when it is called.
 
@@ -72,6 +73,7 @@ def made(
         wanted: what messages call it, as in 'a keras.Model'.
         model: the only positional argument where the first parameter is called 'model', 'module' or 'net'.
         first: the positional arguments otherwise.
+        instead: of other classes, what to do, for the message.
 
     Raises:
         ExternalModelError: it cannot be imported, fails, or gives something else.
@@ -84,8 +86,9 @@ def made(
             first = (model,)
         found = call(found, target, first, wanted)
     if not isinstance(found, cls):
+        hint = next((f": {do}" for other, do in instead.items() if isinstance(found, other)), "")
         raise ExternalModelError(
-            f"{target} gives an object of type {qualified(type(found))}; it must give {wanted}"
+            f"{target} gives an object of type {qualified(type(found))}; it must give {wanted}{hint}"
         )
     return found
 
