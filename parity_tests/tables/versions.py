@@ -30,7 +30,16 @@ SETS = {
 }
 # What they have in common; the published models and the engines of others are not among it.
 _BESIDE = ("pyarrow<21", "numpy<2.4", "scikit-learn", "plotly", "tensorboard", "pillow")
-_TESTS = ("build", "hypothesis", "jsonschema", "pytest", "pytest-randomly", "pytest-timeout", "pytest-xdist")
+_TESTS = (
+    "build",
+    "tf_keras",
+    "hypothesis",
+    "jsonschema",
+    "pytest",
+    "pytest-randomly",
+    "pytest-timeout",
+    "pytest-xdist",
+)
 _LAW = "the law: 18 specs, 200 steps in float64, every pair of placements within 1e-12"
 # Feature -> the files of its tests.
 FEATURES = {
