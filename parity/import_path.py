@@ -7,6 +7,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
 
+# What pip calls the modules that we need: nothing else is to be installed for the asking.
+_PIP: dict[object, str] = {
+    name: name for name in ("numpy", "pydantic", "safetensors", "scipy", "rich", "jinja2")
+} | {
+    "yaml": "PyYAML",
+    "absl": "absl-py",
+    "typing_extensions": "typing-extensions",
+}
 _TOOLKIT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
@@ -65,7 +73,9 @@ def importing(name: str) -> Iterator[None]:
             _say(f"{name}: interrupted")
             return  # Python ends by SIGINT
         if issubclass(kind, ImportError):
-            _say(f"{name}: error: {error}")
+            ours = _PIP.get(getattr(error, "name", None)) if issubclass(kind, ModuleNotFoundError) else None
+            install = f"; run: {sys.executable} -m pip install {ours}" if ours else ""
+            _say(f"{name}: error: {error}{install}")
         else:
             from parity.common.base.ending import say_unforeseen
 

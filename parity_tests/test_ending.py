@@ -35,6 +35,11 @@ CASES = {
         "parity: error: not foreseen, please report it: Panic: rust;",
     ),
     "lacks": ("import nowhere", 2, "parity: error: No module named 'nowhere'"),
+    "lacks ours": (
+        "raise ModuleNotFoundError('No module named x', name='yaml')",
+        2,
+        "parity: error: No module named x; run: /",
+    ),
     "full": ("open('/dev/full', 'w').write('x' * 99999)", 2, "parity: error: No space left on device;"),
 }
 
