@@ -80,7 +80,7 @@ LINES = {
     "run digits_mlp --set model.layers.9.units=3": "--set 'model.layers.9.units=3': model.layers has items 0 to 3, received '9'",
     "run digits_mlp --set global_batch_size=5000 --set data.tail=drop": "global_batch_size 5000 exceeds data.train_samples 1437 and data.tail is 'drop', so no batch would remain",
     "pair --keras a:b --torch a:b --data my.npz --loss CrossEntropyLos": "--loss: unknown kind 'CrossEntropyLos': one of softmax_cross_entropy, binary_cross_entropy, mean_squared_error, mean_absolute_error, huber, kl_divergence; did you mean 'softmax_cross_entropy'?",
-    "pair --keras a:b --torch a:b --data my.npz --loss mse,weigth=2": "--loss: weigth: unknown key; 'parity show --schema' lists the known ones",
+    "pair --keras a:b --torch a:b --data my.npz --loss mse,weigth=2": "--loss: weigth: unknown key; 'parity show --schema' lists the known ones; did you mean 'weight'?",
     "pair --keras a:b --torch a:b --data my.npz --optimizer Adan": "--optimizer: unknown kind 'Adan': one of sgd, adam, adamw, rmsprop, adagrad, adadelta, adamax, nadam, lion, adafactor, muon, lamb; did you mean 'adam'?",
     "pair --keras a:b --torch a:b --data my.npz --optimizer adam": "--optimizer: learning_rate: this field is required; add it behind a comma: adam,learning_rate=...",
     "pair --keras a:b --torch a:b --data my.npz --optimizer adam,learn_rate=1": "--optimizer: learn_rate: unknown key; did you mean 'learning_rate'?",

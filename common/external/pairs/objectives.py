@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import ValidationError
 
-from parity.common.base.errors import SpecError
+from parity.common.base.errors import SpecError, did_you_mean
 from parity.common.base.yaml import parse_yaml
 from parity.common.data.samples import are_whole
 from parity.common.external.pairs.spellings import as_ours, is_loss
@@ -62,7 +62,11 @@ def parsed_kind(flag: str, text: str, parse: Callable[[dict[str, Any]], Any], un
         said = explain(error, as_ours(fields), fields["kind"], union)
         # In the form in which it is to be typed.
         lacks = said.endswith(": this field is required")
-        more = f"; add it behind a comma: {text},{said.partition(':')[0]}=..." if lacks else ""
+        name = said.partition(":")[0]
+        more = f"; add it behind a comma: {text},{name}=..." if lacks else ""
+        if flag == "--loss" and "unknown key" in said and "did you mean" not in said:
+            # What an output's loss counts is no field of the loss.
+            more = did_you_mean(name, ("weight",))
         raise SpecError(f"{flag}: {said}{more}") from None
 
 
