@@ -13,7 +13,7 @@ from parity_tests.peers import Peer
 
 
 @pytest.fixture(scope="module")
-def cases(peers: dict[str, Peer]) -> list[tuple[Outline, Outline]]:
+def cases(peers: dict[str, Peer]) -> list[tuple[Outline, Outline] | None]:
     """The two outlines of each case."""
     return outlines(peers, [ask(case) for case in CASES], arrays())
 
@@ -22,17 +22,21 @@ def cases(peers: dict[str, Peer]) -> list[tuple[Outline, Outline]]:
     "number", range(len(CASES)), ids=[f"{c[0].__name__.lstrip('_')} {said(c[1])} {said(c[2])}" for c in CASES]
 )
 def test_a_setting_that_is_changed_on_one_side_is_named(
-    cases: list[tuple[Outline, Outline]], number: int
+    cases: list[tuple[Outline, Outline] | None], number: int
 ) -> None:
+    if cases[number] is None:
+        pytest.skip("this version of Keras has no such layer or function")
     result = audit(*cases[number])
     assert {(one.setting, one.row) for one in result.differences} == CASES[number][3]
     assert result.unread == ()
 
 
-def test_each_setting_of_the_tables_is_read_on_both_sides(cases: list[tuple[Outline, Outline]]) -> None:
+def test_each_setting_of_the_tables_is_read_on_both_sides(
+    cases: list[tuple[Outline, Outline] | None],
+) -> None:
     """A setting that a reader gives and the table has not would be passed over in silence."""
     for pair in cases:
-        for outline in pair:
+        for outline in pair or ():
             for item in items_of(outline.layers, outline.framework):
                 made = {"padding"} if item.kind.endswith("transpose") else set()
                 known = {*LAYERS[item.kind], *READ_WITH_OTHERS, *made}
