@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from parity.common.base.errors import RunError
@@ -37,6 +38,7 @@ __all__ = [
     "gradient_record",
     "keras_layer",
     "keras_layers",
+    "keras_op",
     "loss_module",
     "mask_of",
     "math_ops",
@@ -64,7 +66,7 @@ except AttributeError:
 
 
 # The first versions of Keras that have a layer which not every supported one has.
-_SINCE = {"RMSNormalization": "3.9", "ReversibleEmbedding": "3.12"}
+_SINCE = {"RMSNormalization": "3.9", "ReversibleEmbedding": "3.12", "dot_product_attention": "3.6"}
 
 
 def path_of(layer: keras.layers.Layer) -> str | None:
@@ -79,9 +81,18 @@ def path_of(layer: keras.layers.Layer) -> str | None:
 
 def keras_layer(name: str) -> type[keras.layers.Layer]:
     """One of Keras's layers that older versions lack; raises RunError where this one does."""
-    if not hasattr(keras.layers, name):
+    return _found(keras.layers, name)
+
+
+def keras_op(name: str) -> Callable[..., Any]:
+    """One of Keras's operations that older versions lack; raises RunError where this one does."""
+    return _found(keras.ops, name)
+
+
+def _found(owner: Any, name: str) -> Any:
+    if not hasattr(owner, name):
         raise RunError(f"keras {keras.__version__} has no {name}; take keras {_SINCE[name]} or newer")
-    return getattr(keras.layers, name)
+    return getattr(owner, name)
 
 
 def keras_layers(*names: str) -> tuple[type[keras.layers.Layer], ...]:

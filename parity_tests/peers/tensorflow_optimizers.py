@@ -107,6 +107,6 @@ def _plateau(facts: dict[str, Any]) -> list[float]:
     callback.on_train_begin()
     rates = []
     for epoch, loss in enumerate(facts["losses"]):
-        rates.append(float(model.optimizer.learning_rate))
+        rates.append(float(keras.ops.convert_to_numpy(model.optimizer.learning_rate)))
         callback.on_epoch_end(epoch, {"loss": loss})
     return rates

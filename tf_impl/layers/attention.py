@@ -15,6 +15,7 @@ from parity.tf_impl.layers.containers import Children
 from parity.tf_impl.layers.products import Products
 from parity.tf_impl.layers.random import keep_mask
 from parity.tf_impl.layers.registry import Contextual, NodeLayer, register
+from parity.tf_impl.private_names import keras_op
 
 
 class Attention(Products, Contextual, NodeLayer):
@@ -104,7 +105,7 @@ class Attention(Products, Contextual, NodeLayer):
         parts = (tf.transpose(part, [0, 2, 1, 3]) for part in (query, key, value))
         scale = self.size**-0.5
         mask = allowed if allowed is None or allowed.shape.rank == 4 else allowed[None, None]
-        mixed = keras.ops.dot_product_attention(*parts, mask=mask, scale=scale)
+        mixed = keras_op("dot_product_attention")(*parts, mask=mask, scale=scale)
         return tf.transpose(mixed, [0, 2, 1, 3])
 
 
