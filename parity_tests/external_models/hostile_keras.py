@@ -212,7 +212,7 @@ def graphs():
 
 def _exported(folder):
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(2)])
-    model.export(folder, verbose=False)
+    model.export(folder)
 
 
 def saved():
