@@ -13,7 +13,6 @@ from typing import Any, Literal
 
 from parity.common import recipes
 from parity.common.base.errors import MissingPackageError, RunError
-from parity.common.base.package import ROOT
 from parity.common.execution.interpreters import missing_in, python_of, require
 from parity.common.execution.processes.child import command, environment, last_line
 from parity.common.execution.worker import Worker, describe
@@ -34,8 +33,6 @@ BATCH = "global_batch_size=130"
 # Where scikit-learn is not installed: samples of the same shape, made from their ids.
 _MADE = "data.source={kind: synthetic, shape: [8, 8, 1], classes: 10, low: 0.0}"
 _MEMBERS = 4
-# TensorFlow would take all of a GPU's memory, and leave nothing to torch beside it.
-_VARIABLES = {"TF_FORCE_GPU_ALLOW_GROWTH": "true"}
 _MODULE = "parity_tests.gpu.torch_side"
 
 
@@ -141,7 +138,7 @@ class Bench(AbstractContextManager["Bench"]):
         if key not in self._workers:
             log = self.folder / f"{framework}_{placement.device}.log"
             capacity = 2 if placement.device == "cpu" else 1
-            self._workers[key] = Worker(framework, capacity, log, _VARIABLES)
+            self._workers[key] = Worker(framework, capacity, log)
         return self._workers[key]
 
     @contextmanager
@@ -180,7 +177,7 @@ class Bench(AbstractContextManager["Bench"]):
                         call,
                         stdout=said,
                         stderr=said,
-                        env=environment(root=ROOT),
+                        env=environment(),
                         cwd=folder,
                         timeout=RUN_SECONDS,
                     )
