@@ -31,7 +31,10 @@ class FusedBatchNormalization(keras.layers.BatchNormalization):
             channels = inputs.shape[self.axis]
             count = tf.cast(tf.size(inputs) // channels, before.dtype)
             kept = before * self.momentum
-            self.moving_variance.assign(kept + (self.moving_variance - kept) * count / (count - 1))
+            # The kernel, too, divides by one at least.
+            self.moving_variance.assign(
+                kept + (self.moving_variance - kept) * count / tf.maximum(count - 1, 1)
+            )
         return outputs
 
 
