@@ -25,7 +25,7 @@ def cli(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
 
 def pair(name: str, port: str) -> list[str]:
     named = [f"--keras={MODELS}:{name}", f"--torch={PORTS}:{port}", f"--data={port.partition('?')[0]}.npz"]
-    return ["pair", *named, "--optimizer=adam,lr=1e-3", "--steps=4", "--out=out"]
+    return ["pair", *named, "--optimizer=adam,lr=1e-3", "--steps=4", "--replicas=1", "--out=out"]
 
 
 @pytest.mark.timeout(300)
@@ -35,6 +35,7 @@ def test_a_model_of_images_is_proved_with_its_batch_norm(cli: Cli) -> None:
     assert f"note: {MODELS}:images is of Keras 2: it was built again in Keras 3" in out
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_of_rows_keras_2_keeps_the_biased_variance_too(cli: Cli) -> None:
     code, out, _ = cli(*pair("rows", "rows"))
