@@ -8,9 +8,8 @@ from contextlib import contextmanager
 from types import TracebackType
 
 # What pip calls the modules that we need: nothing else is to be installed for the asking.
-_PIP: dict[object, str] = {
-    name: name for name in ("numpy", "pydantic", "safetensors", "scipy", "rich", "jinja2")
-} | {
+PIP_NAMES = {
+    **{name: name for name in ("numpy", "pydantic", "safetensors", "scipy", "rich", "jinja2")},
     "yaml": "PyYAML",
     "absl": "absl-py",
     "typing_extensions": "typing-extensions",
@@ -73,8 +72,9 @@ def importing(name: str) -> Iterator[None]:
             _say(f"{name}: interrupted")
             return  # Python ends by SIGINT
         if issubclass(kind, ImportError):
-            ours = _PIP.get(getattr(error, "name", None)) if issubclass(kind, ModuleNotFoundError) else None
-            install = f"; run: {sys.executable} -m pip install {ours}" if ours else ""
+            ours = PIP_NAMES.get(getattr(error, "name", None) or "")
+            lacks = ours and issubclass(kind, ModuleNotFoundError)
+            install = f"; run: {sys.executable} -m pip install {ours}" if lacks else ""
             _say(f"{name}: error: {error}{install}")
         else:
             from parity.common.base.ending import say_unforeseen

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from importlib import metadata
 from pathlib import Path
 from typing import Literal
 
@@ -23,6 +22,8 @@ OLDEST = {"tensorflow": "2.16", "keras": "3.3", "torch": "2.4"}
 
 def check_versions(*packages: str) -> None:
     """Raise MissingPackageError for an installed package that is older than OLDEST has it."""
+    from importlib import metadata  # slow, and commands that load no framework need it not
+
     for package in packages:
         try:
             found = metadata.version(package)

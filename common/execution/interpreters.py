@@ -11,19 +11,20 @@ import sys
 
 from parity.common.base.errors import MissingPackageError, how_to_install
 from parity.common.spec.strategies import Framework
+from parity.import_path import PIP_NAMES
 
-EXTRAS: dict[Framework, str] = {"tensorflow": "tf", "torch": "torch"}
+_EXTRAS: dict[Framework, str] = {"tensorflow": "tf", "torch": "torch"}
 # What names the Python of a framework that is installed elsewhere.
-VARIABLES: dict[Framework, str] = {"tensorflow": "PARITY_TF_PYTHON", "torch": "PARITY_TORCH_PYTHON"}
-# What our half needs there besides the framework: module -> what pip calls it.
-_NEEDED = {"numpy": "numpy", "pydantic": "pydantic", "safetensors": "safetensors", "yaml": "PyYAML"}
+_VARIABLES: dict[Framework, str] = {"tensorflow": "PARITY_TF_PYTHON", "torch": "PARITY_TORCH_PYTHON"}
+# The modules that our half needs there besides the framework.
+_NEEDED = ("numpy", "pydantic", "safetensors", "yaml")
 _FIND = "import sys, importlib.util as u; print(*(m for m in sys.argv[1:] if u.find_spec(m) is None))"
 _SECONDS = 60.0
 
 
 def python_of(framework: Framework) -> str:
     """The Python of a framework: what the variable names, else this one."""
-    named = os.environ.get(VARIABLES[framework])
+    named = os.environ.get(_VARIABLES[framework])
     return sys.executable if not named else shutil.which(os.path.expanduser(named)) or named
 
 
@@ -38,11 +39,11 @@ def require(framework: Framework, python: str | None = None) -> None:
     if python == sys.executable:
         if importlib.util.find_spec(framework) is None:
             raise MissingPackageError(
-                f"{framework} is not installed; {how_to_install(EXTRAS[framework])}, or name in"
-                f" {VARIABLES[framework]} the Python that has it"
+                f"{framework} is not installed; {how_to_install(_EXTRAS[framework])}, or name in"
+                f" {_VARIABLES[framework]} the Python that has it"
             )
         return
-    said = f"{VARIABLES[framework]}={python}"
+    said = f"{_VARIABLES[framework]}={python}"
     try:
         missing = missing_in(python, (framework, *_NEEDED))
     except (OSError, subprocess.SubprocessError) as error:
@@ -51,7 +52,7 @@ def require(framework: Framework, python: str | None = None) -> None:
             f"{said}: {why}; give the path of the Python that has {framework}, as bin/python of its environment"
         ) from None
     if missing:
-        names = [_NEEDED.get(module, module) for module in missing]
+        names = [PIP_NAMES.get(module, module) for module in missing]
         raise MissingPackageError(
             f"{said} lacks {', '.join(names)}; run: {python} -m pip install {' '.join(names)}"
         )

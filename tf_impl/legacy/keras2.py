@@ -81,12 +81,12 @@ def rebuilt(model: Any, target: Target, precision: str) -> keras.Model:
                 f"{name} that Keras 3 cannot rebuild: {type(error).__name__}: {said}; derive its own layers from Keras 3's"
                 " keras.layers.Layer"
             ) from None
-    found.rebuilt_from = f"{target} is of Keras 2: it was built again in Keras 3 with its weights, and the same inputs give the same outputs"
     apart = _apart(model, found)
     if not apart <= _APART:
         raise ExternalModelError(
             f"{name}; rebuilt in Keras 3 its outputs differ by {apart:.1g}: a layer of it has changed between the two; compare layer by layer"
         )
+    found.rebuilt_from = f"{target} is of Keras 2: it was built again in Keras 3 with its weights, and the same inputs give the same outputs"
     return found
 
 

@@ -1,4 +1,4 @@
-"""python -P -m parity.common.execution.processes: what a `Child` starts; see `service.serve`."""
+"""`parity.common.execution.processes`, run by `child.command`: what a `Child` starts; see `service.serve`."""
 
 import sys
 

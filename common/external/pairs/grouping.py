@@ -34,20 +34,20 @@ def _again(findings: Sequence[Finding]) -> list[Finding]:
     before: dict[object, int] = {}
     for finding in findings:
         why = finding.explanation
-        keys = list[object]()
-        if why is not None and why.cause.startswith(CAUSE):
-            line, (place, _, said) = why.defect.partition(" ")[2], why.text.partition(": ")
-            called = place.partition(", called in ")[2]
-            keys += [(why.cause, called, _NUMBERS.sub("", said))] * bool(called)
-            whole = why.cause == f"{CAUSE}other"
-            if any(key in before for key in (*keys, *[line] * whole)):
-                place_of = next(before[key] for key in (*keys, line) if key in before)
-                found[place_of] = replace(
-                    found[place_of], tensors=(*found[place_of].tensors, *finding.tensors)
-                )
-                continue
-            keys += [line] * bool(line)
-        for key in keys:
+        if why is None or not why.cause.startswith(CAUSE):
+            found.append(finding)
+            continue
+        line, (place, _, said) = why.defect.partition(" ")[2], why.text.partition(": ")
+        caller = place.partition(", called in ")[2]
+        call = (why.cause, caller, _NUMBERS.sub("", said)) if caller else None
+        earlier = before.get(call)
+        if earlier is None and why.cause == f"{CAUSE}other":
+            earlier = before.get(line)
+        if earlier is not None:
+            tensors = (*found[earlier].tensors, *finding.tensors)
+            found[earlier] = replace(found[earlier], tensors=tensors)
+            continue
+        for key in filter(None, (call, line)):
             before.setdefault(key, len(found))
         found.append(finding)
     return found
