@@ -393,6 +393,8 @@ def test_what_does_not_suit_is_one_line(pairs: Pairs, name: str) -> None:
 def test_outputs_of_any_number_have_random_losses_and_doubts(pairs: Pairs) -> None:
     _, bench = pairs.bench(Case(ours=("label=CrossEntropyLoss", "box=mse")))
     assert not doubtful_losses(bench)
+    _, one = pairs.bench(Case(ours=("label=CrossEntropyLoss",), targets=("label",)))
+    assert [line.split(",")[0] for line in doubtful_losses(one)] == ["no loss is of output box"]
     bench.losses = any_losses(bench)
     assert set(bench.reference(True).terms) == {"label", "box"}
 

@@ -56,6 +56,13 @@ def _structured(model: keras.Model, inputs: dict[str, Any]) -> Any:
     else:
         own = list(struct if isinstance(struct, dict) else names)
         hint = f"; leave the others out, as --inputs {','.join(own)} does" if set(own) < set(inputs) else ""
+        # An output of the user's that no loss was named for is taken for an input.
+        given = getattr(model, "_outputs_struct", None)
+        outputs = [
+            name for name in inputs if name in (given if isinstance(given, dict) else model.output_names)
+        ]
+        if hint and outputs:
+            hint = f"; {outputs[0]} is an output of the model: give it a loss, as --loss {outputs[0]}=mse does, or{hint[1:]}"
         raise ExternalModelError(
             f"the model's inputs are {', '.join(own)}, received {', '.join(inputs)}{hint}"
         )

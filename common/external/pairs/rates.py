@@ -86,7 +86,8 @@ def _finding(step: int, off: float, ours: Sequence[float], theirs: Sequence[floa
     ahead = _ahead(ours, theirs)
     text = f"the learning rate of step {step} is {ours[step]:.6g} in Keras and {theirs[step]:.6g} in torch{ahead}"
     fix = "make torch's scheduler, whose step() is called after every update, give Keras's rates"
-    evidence = f"read from both, for each of {len(ours)} steps, before the training"
+    highest = max(*ours, *theirs)
+    evidence = f"read from both, for each of {len(ours)} steps, before the training; the deviation is of the highest, {highest:.6g}"
     why = Explanation("schedule", text, "confirmed", fix, evidence)
     name = "update/learning_rate"
     tensor = TensorComparison(name, None, off, limits.SCHEDULED_RATE)

@@ -144,7 +144,7 @@ class SampleFile:
         for name in used:
             if name not in shapes:
                 raise SpecError(
-                    f"--data {path}: has no array {name!r}{did_you_mean(name, shapes)}; it has {', '.join(shapes)}"
+                    f"--data {path}: has no array {name!r}; it has {', '.join(shapes)}{did_you_mean(name, shapes)}"
                 )
         if not chosen:
             raise SpecError(

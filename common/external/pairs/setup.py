@@ -171,10 +171,17 @@ def _close(left: float, right: float) -> bool:
 
 
 def doubtful_losses(bench: Bench) -> list[str]:
-    """A line for each of our losses that takes logits of what looks like probabilities."""
-    found = []
+    """A line for each of our losses that takes logits of what looks like probabilities, and for each output without one."""
     outputs = bench.keras.forward(bench.inputs[0], taps=False).outputs
-    for term in bench.losses[0].terms:
+    terms = bench.losses[0].terms
+    # A loss without a name is of all outputs, or of the logits among them.
+    due = {term.output for term in terms if term.name != "loss"}
+    found = [
+        f"no loss is of output {name}, and what it alone needs is not trained; --loss {name}=KIND gives it one"
+        for name in outputs
+        if due and name not in due
+    ]
+    for term in terms:
         if getattr(term.loss, "outputs", "") != "logits":
             continue
         value = outputs[term.output or next(iter(outputs))]
