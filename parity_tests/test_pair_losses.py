@@ -278,6 +278,11 @@ WRONG: dict[str, tuple[Case, str, str]] = {
         "gradient:through",
         "stops the gradient",
     ),
+    "a gradient in two of four calls": (
+        replace(Case(), ours=("label=CrossEntropyLoss",), own=(("box=alike", "box=alike"),)),
+        "gradient:stopped",
+        "lets the gradient of its result through, and Keras stops it, and so in 1 more call",
+    ),
     "another number": (
         replace(BINARY, own=(("squares", "cubes"),)),
         "operation:other",

@@ -79,3 +79,9 @@ def overlap(y_true, y_pred):
     y_pred = ops.square(y_pred)
     sums = ops.sum(ops.square(y_true) * y_pred, axis=-1), ops.sum(y_pred, axis=-1)
     return 1 - sums[0] / (sums[1] + 1)
+
+
+def alike(y_true, y_pred):
+    """Two views that each learn to be like the other one's."""
+    one, other_two, two, other_one = (ops.tanh(part) for part in ops.unstack(y_pred, axis=1))
+    return y_true[:, 0] * (one * ops.stop_gradient(other_two) + two * ops.stop_gradient(other_one))

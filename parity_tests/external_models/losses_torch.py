@@ -166,3 +166,9 @@ def overlap(outputs, targets):
     """One quotient of the sums over the batch."""
     outputs = outputs.square()
     return 1 - (targets.square() * outputs).sum() / (outputs.sum() + 1)
+
+
+def alike(outputs, targets):
+    """Nothing is stopped, of four calls of tanh that are one in the code."""
+    one, other_two, two, other_one = map(torch.tanh, outputs.unbind(1))
+    return (targets[:, 0] * (one * other_two + two * other_one)).mean()

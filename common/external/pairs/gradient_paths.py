@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 from parity.common.diagnosis import limits
 from parity.common.diagnosis.result import Explanation
@@ -14,6 +15,8 @@ from parity.common.external.process.objective import BatchLoss
 
 # Calls of a pass that are tried one by one before all alike are.
 _FEW = 24
+# Of so many alike, as those of a function that a loss calls for each of its operands, any part is tried.
+_MOST_ALIKE = 6
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,7 @@ class GradientPath:
 def gradient_causes(
     tensor: DeviatingTensor, loss: BatchLoss | None = None, control: DeviatingTensor | None = None
 ) -> list[Attribution]:
-    """Return the calls of torch's, one or all alike, with which a deviation of gradients vanishes, as one; none where none do.
+    """Return the calls of torch's, one or several alike, with which a deviation of gradients vanishes, as one; none where none do.
 
     Args:
         tensor: what deviates.
@@ -60,8 +63,9 @@ def gradient_causes(
         for way, text in call["ways"].items()
     ]
     single, alike = [[each] for each in paths], list(_alike(paths))
+    parts = (list(part) for group in alike for part in _parts(group))
     # In a loop each call is made many times, and all alike are what stands in the code.
-    for tried in (*single, *alike) if len(paths) <= _FEW else (*alike, *single):
+    for tried in (*single, *alike, *parts) if len(paths) <= _FEW else (*alike, *single, *parts):
         # Operations may have taken all their time; gradients have half as much besides.
         if bench.searched > 1.5 * limits.LONGEST_IN_ALL:
             break
@@ -97,3 +101,10 @@ def _alike(paths: Sequence[GradientPath]) -> Iterator[list[GradientPath]]:
     for each in paths:
         groups.setdefault((each.way, each.name, ""), []).append(each)
     return (group for group in groups.values() if len(group) > 1)
+
+
+def _parts(group: Sequence[GradientPath]) -> Iterator[tuple[GradientPath, ...]]:
+    """Several of a few calls of one line, and not all."""
+    if len(group) <= _MOST_ALIKE and len({each.text for each in group}) == 1:
+        for size in range(2, len(group)):
+            yield from combinations(group, size)
