@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-# Deeper than this an expression is told as '...'; where all of it is no longer than this, deeper.
-_DEPTH, _DEEPEST, _LENGTH = 5, 12, 360
+# As deep as this an expression is told, and what is deeper as '...', unless all of it is longer than this.
+_LEAST_DEPTH, _DEEPEST, _LENGTH = 3, 12, 360
 # What makes a tensor names it where it is no longer than this.
 LONGEST_NAME = 120
 # Of more operands only some are told.
@@ -48,8 +48,8 @@ class Expression:
     called: str = field(default="", compare=False)
 
     def __str__(self) -> str:
-        text = self.told(_DEPTH)
-        for depth in range(_DEPTH + 1, _DEEPEST):
+        text = self.told(_LEAST_DEPTH)
+        for depth in range(_LEAST_DEPTH + 1, _DEEPEST):
             more = self.told(depth) if "..." in text else text
             if len(more) > _LENGTH:
                 break
