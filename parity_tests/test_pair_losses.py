@@ -437,6 +437,8 @@ SPELLINGS = [
     ("CrossEntropyLoss,ignore_index=-100", {"kind": "softmax_cross_entropy", "ignore": -100}),
     ("BCEWithLogitsLoss,pos_weight=2", {"outputs": "logits", "positive_weight": 2}),
     ("BCELoss", {"outputs": "probabilities", "clip": 0.0, "log_floor": -100.0}),
+    ("sigmoid_cross_entropy_with_logits", {"kind": "binary_cross_entropy", "outputs": "logits"}),
+    ("cross_entropy", {"kind": "softmax_cross_entropy", "outputs": "logits"}),
     ("MSELoss", {"kind": "mean_squared_error"}),
     ("L1Loss", {"kind": "mean_absolute_error"}),
     ("SmoothL1Loss", {"kind": "huber", "delta": 1.0}),

@@ -107,7 +107,7 @@ class Computation:
                 next(iter(each["lines"]), ""),
                 tuple(map(Argument.of, each["arguments"])),
                 tuple(each["results"]),
-                each["rearranges"],
+                each["rearranges"] or self._broadcasts(each),
                 each["settings"],
                 called[number],
                 tuple(each["layers"]),
@@ -128,6 +128,7 @@ class Computation:
         self.parameters = named(self, side.read())
         self._values: dict[int, Array] = {}
         self._is_number: dict[int, bool] = {}
+        self._hand_on()
 
     def values(self, *numbers: int) -> list[Array]:
         """The tensors with these numbers."""
@@ -231,6 +232,31 @@ class Computation:
             number for each in slices for tensor in each.tensors for number in (tensor, self.source(tensor))
         }
         return not given.isdisjoint(self.numbers_of(array))
+
+    def _broadcasts(self, told: Mapping[str, Any]) -> bool:
+        """Whether it repeats a tensor, whole, along axes of one alone: what torch's `expand` gives without an operation."""
+        if told["name"] not in ("Tile", "repeat"):
+            return False
+        of, times = map(Argument.of, told["arguments"][:2])
+        counts = times.literal if times.tensor is None else self.few.get(times.tensor)
+        shape = () if of.tensor is None else self.shapes[of.tensor]
+        if not isinstance(counts, list) or len(counts) < len(shape):
+            return False
+        sizes = (*(1,) * (len(counts) - len(shape)), *shape)
+        return all(count == 1 or size == 1 for count, size in zip(counts, sizes, strict=True))
+
+    def _hand_on(self) -> None:
+        """Have a single number that goes on as another tensor, as taps make of what a layer gives, be that which was computed."""
+        made: dict[bytes, int] = {}
+        for number, print_ in enumerate(self.fingerprints):
+            if print_[0] != 1 or number in self.parameters:
+                continue
+            if number not in self.maker:
+                given = made.get(print_.tobytes())
+                if given is not None:
+                    self.maker[number] = Operation(-1, "identity", (), "", (Argument(given),), (), True, {})
+            elif not self.is_number(number):
+                made[print_.tobytes()] = number
 
     def _join(self, told: Sequence[Mapping[str, Any]], whole: Mapping[str, Whole]) -> None:
         """Make one operation of all that a call of a layer of `whole` consists of."""

@@ -38,18 +38,6 @@ def _without_signs(made: Expression) -> Expression:
     return made
 
 
-def _variance(made: Expression) -> Expression:
-    """The mean of squared differences from the mean."""
-    square = made.operands[0] if made.operands else made
-    if square.name == "pow" and square.operands[1].number == 2:
-        apart = square.operands[0]
-        if apart.name == "sub" and apart.operands[1].name == "mean":
-            of, (mean,) = apart.operands[0], apart.operands[1].operands[:1]
-            if of.tensor is not None and of.tensor == mean.tensor:
-                return replace(made, name="var", operands=(of,), settings=(*made.settings, ("correction", 0)))
-    return made
-
-
 def _deviation(made: Expression) -> Expression:
     """The root of a variance."""
     of = made.operands[0]
@@ -185,6 +173,5 @@ _SIMPLER: dict[str, Callable[[Expression], Expression]] = {
     "add": _sum,
     "mul": _factors,
     "and": _all_of,
-    "mean": _variance,
     "sqrt": _deviation,
 }

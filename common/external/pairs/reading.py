@@ -84,7 +84,9 @@ class Reader:
             return self._unnamed(number)
         made = self._made(number)
         # What is made of names is a name itself: over the steps of a loop they would grow without end.
-        text = next((told for told in map(made.told, (2, 1)) if len(told) <= LONGEST_NAME), "...")
+        short = [told for told in map(made.told, (4, 3, 2, 1)) if len(told) <= LONGEST_NAME]
+        # As short as says all, else as deep as fits.
+        text = next((told for told in reversed(short) if "..." not in told), next(iter(short), "..."))
         return f"({text})" if made.name in BETWEEN and text != "..." else text
 
     def _made(self, number: int) -> Expression:
@@ -102,13 +104,14 @@ class Reader:
 
 
 def _operation(made: Operation, reader: Reader, result: int | None = None) -> Expression:
+    special = _SPECIAL.get(made.name)
+    found = None if special is None else special(made, reader)
+    return _as_called(made, reader, result) if found is None else found
+
+
+def _as_called(made: Operation, reader: Reader, result: int | None = None) -> Expression:
     name = NAMES.get(made.name, made.name.strip("_"))
     name = name if name in NAMES.values() else _snake(name)
-    special = _SPECIAL.get(made.name)
-    if special is not None:
-        found = special(made, reader)
-        if found is not None:
-            return found
     count = len(made.arguments)
     said = {place % count: what for place, what in SAID.get(made.name, {}).items() if count}
     operands: list[Expression] = []
@@ -241,6 +244,29 @@ def _mean_squared_error(made: Operation, reader: Reader) -> Expression:
     return Expression(how, (squares,)) if how else squares
 
 
+def _mean(made: Operation, reader: Reader) -> Expression | None:
+    """The mean of squared differences from the mean is a variance; read by what makes them, since a mean may be one that both models have."""
+    maker, source = reader.computation.maker, reader.computation.source
+    square = maker.get(made.tensors[0])
+    apart = square if square is None or square.name == "SquaredDifference" else maker.get(square.tensors[0])
+    twice = square is not None and (
+        square.name in ("Square", "SquaredDifference", "square")
+        or (square.name == "pow" and [each.literal for each in square.arguments[1:]] == [2])
+    )
+    if not twice or apart is None or len(apart.tensors) != 2:
+        return None
+    of, mean = apart.tensors
+    maker_of_mean = maker.get(source(mean))
+    if maker_of_mean is None or maker_of_mean.name != made.name or maker_of_mean.tensors[0] != of:
+        return None
+    if apart is not square and NAMES.get(apart.name, apart.name) != "sub":
+        return None
+    plain = _as_called(made, reader)
+    return replace(
+        plain, name="var", operands=(reader.read(of),), settings=(*plain.settings, ("correction", 0))
+    )
+
+
 def _norm(made: Operation, reader: Reader) -> Expression | None:
     """torch's `linalg_vector_norm`, of the usual order."""
     if made.settings.get("ord", 2) != 2:
@@ -371,6 +397,8 @@ _SPECIAL: dict[str, Callable[[Operation, Reader], Expression | None]] = {
     "Square": _square,
     "SquaredDifference": _squared_difference,
     "mse_loss": _mean_squared_error,
+    "Mean": _mean,
+    "mean": _mean,
     "masked_fill": _masked_fill,
     "linalg_vector_norm": _norm,
     "_scaled_dot_product_flash_attention_for_cpu": _attention,

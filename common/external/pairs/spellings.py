@@ -11,9 +11,14 @@ from parity.common.spec.optimizers import OptimizerSpec
 _LOSSES: dict[str, dict[str, Any]] = {
     "sparsecategoricalcrossentropy": {"kind": "softmax_cross_entropy"},
     "crossentropyloss": {"kind": "softmax_cross_entropy"},
+    "crossentropy": {"kind": "softmax_cross_entropy"},
+    "sparsesoftmaxcrossentropywithlogits": {"kind": "softmax_cross_entropy"},
     "categoricalcrossentropy": {"kind": "softmax_cross_entropy", "targets": "distributions"},
     "binarycrossentropy": {"kind": "binary_cross_entropy"},
     "bcewithlogitsloss": {"kind": "binary_cross_entropy"},
+    "binarycrossentropywithlogits": {"kind": "binary_cross_entropy"},
+    "sigmoidcrossentropy": {"kind": "binary_cross_entropy"},
+    "sigmoidcrossentropywithlogits": {"kind": "binary_cross_entropy"},
     "bceloss": {
         "kind": "binary_cross_entropy",
         "outputs": "probabilities",

@@ -26,7 +26,7 @@ def arrange(
 
     Names that are all parameters of it go by name. Else a single input goes first, several go in one dict to a
     function of one parameter, and in their own order to one with at least as many parameters, none of which has
-    one of their names.
+    one of their names, or all but one at the same place.
 
     Raises:
         ExternalModelError: some names are parameters and others are not, or there are too many or too few.
@@ -52,6 +52,9 @@ def arrange(
         return [dict(inputs)], {}
     if not known and len(needed) <= len(inputs) and (any_number or len(inputs) <= len(parameters)):
         return list(inputs.values()), {}
+    other, due = ([name for name in ones if name not in known] for ones in (inputs, needed))
+    if len(other) == len(due) == 1 and list(inputs).index(other[0]) == needed.index(due[0]):
+        return [], {due[0] if name == other[0] else name: value for name, value in inputs.items()}
     others = f", or leave others out: --inputs {','.join(needed)}" if set(needed) < set(inputs) else ""
     if not others and len(needed) < len(inputs):
         others = ", or leave out those that are none: --inputs NAME[,NAME...]"
