@@ -302,7 +302,7 @@ WRONG = [
         "formulas",
         "Formulas",
         "divisor",
-        [("forward/right", "operation:other", "std(the input x, axis=(1,), correction=1)")],
+        [("forward/right", "operation:argument", "std(the input x, axis=(1,), correction=1)")],
     ),
     (
         "formulas",

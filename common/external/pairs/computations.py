@@ -107,7 +107,7 @@ class Computation:
                 next(iter(each["lines"]), ""),
                 tuple(map(Argument.of, each["arguments"])),
                 tuple(each["results"]),
-                each["rearranges"] or self._broadcasts(each),
+                each["rearranges"] or self._broadcasts(each, told["operations"]),
                 each["settings"],
                 called[number],
                 tuple(each["layers"]),
@@ -233,9 +233,18 @@ class Computation:
         }
         return not given.isdisjoint(self.numbers_of(array))
 
-    def _broadcasts(self, told: Mapping[str, Any]) -> bool:
-        """Whether it repeats a tensor, whole, along axes of one alone: what torch's `expand` gives without an operation."""
+    def _broadcasts(self, told: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -> bool:
+        """Whether it repeats a tensor, whole, along axes of one that stay: what torch's `expand` gives without an operation."""
         if told["name"] not in ("Tile", "repeat"):
+            return False
+        # Where such an axis is joined with another afterwards, elements are repeated one by one.
+        long = [
+            [size for size in self.shapes[made] if size != 1]
+            for each in (told, *(each for each in others if each["rearranges"]))
+            for made in each["results"]
+            if each is told or {"value": told["results"][0]} in each["arguments"][:1]
+        ]
+        if any(each != long[0] for each in long):
             return False
         of, times = map(Argument.of, told["arguments"][:2])
         counts = times.literal if times.tensor is None else self.few.get(times.tensor)
@@ -255,8 +264,15 @@ class Computation:
                 given = made.get(print_.tobytes())
                 if given is not None:
                     self.maker[number] = Operation(-1, "identity", (), "", (Argument(given),), (), True, {})
-            elif not self.is_number(number):
+            elif not self.is_number(number) and not self._counts(number):
                 made[print_.tobytes()] = number
+
+    def _counts(self, number: int) -> bool:
+        """Whether a tensor follows from the shapes of others alone."""
+        maker = self.maker.get(number)
+        if maker is None:
+            return self.is_number(number)
+        return maker.name in ("Shape", "Size") or all(map(self._counts, maker.tensors))
 
     def _join(self, told: Sequence[Mapping[str, Any]], whole: Mapping[str, Whole]) -> None:
         """Make one operation of all that a call of a layer of `whole` consists of."""

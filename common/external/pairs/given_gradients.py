@@ -18,6 +18,9 @@ from parity.common.spec.external.target import Target
 from parity.common.spec.optimizers.base import COMMON
 from parity.common.state.zero_gradient import measured_zero_gradients
 
+# Updates that are looked into for a common factor.
+_STEPS = 4
+
 
 def mapped_alone(bench: Bench, state: Arrays) -> Arrays:
     """Of Keras's tensors those that have a counterpart."""
@@ -130,3 +133,40 @@ def clipping(
         evidence = f"by experiment: given gradients that are clipped so, {other}'s optimizer makes the same {len(sets)} updates"
         return Explanation("setting:clipping", text, "confirmed", fix, evidence)
     return None
+
+
+def common_factors(
+    bench: Bench, optimizers: tuple[Target, Target], sets: Sequence[Arrays], step: int, rate: float | None
+) -> Explanation | None:
+    """Return that torch's update of every tensor is Keras's times one number, at each of a few steps; None where it is not.
+
+    Args:
+        bench, optimizers, sets, step, rate: as of `clipping`.
+    """
+    factors: list[float] = []
+    made = moves(bench, optimizers, sets[:step], rate) if step else ({}, {})
+    for count in range(step + 1, min(step + _STEPS, len(sets)) + 1):
+        before, made = made, moves(bench, optimizers, sets[:count], rate)
+        ours, theirs = (
+            {name: value - was.get(name, 0.0) for name, value in now.items()}
+            for now, was in zip(made, before, strict=True)
+        )
+        square = sum(float(np.square(value).sum()) for value in ours.values())
+        product = sum(float((value * theirs[name]).sum()) for name, value in ours.items())
+        factor = product / square if square else math.nan
+        apart = max(tensor_deviation(factor * value, theirs[name]) for name, value in ours.items())
+        if not apart <= limits.LIVE_FLOAT64:
+            return None
+        factors.append(factor)
+    # One update may be so whatever differs: Adam's first is nearly a sign.
+    if len(factors) < 2:
+        return None
+    told = ", ".join(f"{factor:.6g}" for factor in factors)
+    text = f"torch's updates of all tensors are those of Keras times one number: {told} at steps {step} to {step + len(factors) - 1}"
+    return Explanation(
+        "updates:factor",
+        text,
+        "confirmed",
+        "compare what both optimizers multiply by: learning rate, schedule, bias corrections; and whether the step counts from 0 or from 1",
+        "by experiment: both were given the same gradients, and nothing else differs in these updates",
+    )

@@ -24,7 +24,13 @@ from parity.common.external.lint.lint import Difference, optimizer_differences
 from parity.common.external.mapping.models import exact_constants
 from parity.common.external.pairs.bench import Bench
 from parity.common.external.pairs.explain import by_setting
-from parity.common.external.pairs.given_gradients import as_torch_takes, clipping, mapped_alone, moved_by
+from parity.common.external.pairs.given_gradients import (
+    as_torch_takes,
+    clipping,
+    common_factors,
+    mapped_alone,
+    moved_by,
+)
 from parity.common.external.pairs.observed_optimizers import CLIPPED, CLIPS, observed, with_fields
 from parity.common.external.process.pass_result import Array, Arrays
 from parity.common.parity.deviation import tensor_deviation
@@ -196,8 +202,9 @@ def compare_updates(
                 suspects = _of_penalty(suspects, rules[0].weight_decay or 0.0, rules[1].weight_decay or 0.0)
             causes = formula.causes(_differences(rules[0], rules[1]) if own else suspects)
             notes += formula.notes
-    if not causes and penalties is None and (clip := clipping(bench, optimizers, sets, 0, rate)):
-        causes = [clip]
+    if not causes and penalties is None:
+        ways = (way(bench, optimizers, sets, 0, rate) for way in (clipping, common_factors))
+        causes = [why for why in ways if why is not None][:1]
     finding = Finding(0, "update", off[0].name, (), tuple(off), ())
     findings = tuple(replace(finding, explanation=cause) for cause in causes) or (finding,)
     return Updates(tensors, findings, tuple(notes))
