@@ -671,7 +671,13 @@ def test_how_stock_keras_trains_a_table_is_told(parity: Cli, optimizer: str, tol
 @pytest.mark.parametrize(
     ("asked", "optimizers", "cause", "text"),
     [
-        (("tanh_mlp", "TanhMLP", ROWS), ("sgd", "late_sgd"), "later", "make the same 3 updates"),
+        (("tanh_mlp", "TanhMLP", ROWS), ("sgd", "late_squares"), "later", "make the same 3 updates"),
+        (
+            ("tanh_mlp", "TanhMLP", ROWS),
+            ("sgd", "late_sgd"),
+            "factor",
+            "times one number: 0.5, 0.5, 0.5 at steps 3 to 5",
+        ),
         (
             ("tanh_mlp", "TanhMLP", ROWS),
             ("sgd", "sgd"),
@@ -692,7 +698,7 @@ def test_own_optimizers_are_compared_over_the_training(
 ) -> None:
     own = ["--keras-optimizer", f"{MODELS}.pair_keras:{optimizers[0]}"]
     own += ["--torch-optimizer", f"{MODELS}.pair_torch:{optimizers[1]}"]
-    code, out, err = parity(*pair_of(*asked), *own, "--replicas", 1, "--out", "out")
+    code, out, err = parity(*pair_of(*asked), *own, "--steps", 6, "--replicas", 1, "--out", "out")
     assert (code, text in out + err) == (int(bool(cause)), True), out + err
     if cause:
         found = json.loads((parity.folder / "out" / "diagnosis.json").read_text())["findings"]

@@ -550,6 +550,22 @@ def late_sgd(parameters):
     return LateSGD(parameters, 0.1)
 
 
+class LateSquares(LateSGD):
+    """From its fourth update on it goes by the squares of gradients, with their signs."""
+
+    def step(self, closure=None):
+        if self.updates >= 3:
+            for group in self.param_groups:
+                for each in group["params"]:
+                    each.grad = each.grad * each.grad.abs()
+        self.updates += 1
+        return torch.optim.SGD.step(self, closure)
+
+
+def late_squares(parameters):
+    return LateSquares(parameters, 0.1)
+
+
 class ClippedSGD(torch.optim.SGD):
     """Gradients are clipped by the norm of all before each step."""
 
