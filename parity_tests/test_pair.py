@@ -368,6 +368,12 @@ def test_a_schedule_that_torch_has_otherwise_is_named_with_its_step(
 
 
 @pytest.mark.slow
+def test_rates_that_cannot_be_read_are_no_difference(parity: Cli) -> None:
+    code, out, said = parity(*optimizers_of("falling_sgd", "self_falling_sgd", 12), "--out", "out")
+    assert (code, "have a scheduler move it" in said) == (2, True), out + said
+
+
+@pytest.mark.slow
 def test_models_are_trained_by_the_rates_of_their_schedules(parity: Cli) -> None:
     code, out, said = parity(*optimizers_of("later_sgd", "later_sgd", 150), "--out", "out")
     assert (code, "equal at each of 150 steps, 0.125 at first, 0.0625 at last" in out + said) == (0, True), (

@@ -453,6 +453,26 @@ def falling_sgd(parameters):
     return optimizer, scheduler
 
 
+class FallingSGD(torch.optim.Optimizer):
+    """It lets its rate fall by itself, at any step."""
+
+    def __init__(self, params, lr=0.05):
+        super().__init__(params, {"lr": lr})
+        self.updates = 0
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for each in group["params"]:
+                if each.grad is not None:
+                    each.add_(each.grad, alpha=-group["lr"] * 0.5 ** (self.updates / 10))
+        self.updates += 1
+
+
+def self_falling_sgd(parameters):
+    return FallingSGD(parameters)
+
+
 def halved_sgd(parameters):
     return torch.optim.SGD(parameters, 0.1, weight_decay=0.01)
 

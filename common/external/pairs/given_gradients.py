@@ -20,6 +20,7 @@ from parity.common.state.zero_gradient import measured_zero_gradients
 
 # Updates that are looked into for a common factor.
 _STEPS = 4
+_FACTORS = (1.0, -0.4, 0.7)  # of the gradients in each update, by turns
 
 
 def mapped_alone(bench: Bench, state: Arrays) -> Arrays:
@@ -52,6 +53,15 @@ def as_torch_takes(bench: Bench, gradients: Arrays) -> Arrays:
         if pair.rule == "two_biases" and pair.torch[0] in found.keys() - trained:
             found[pair.torch[1]] = found[pair.torch[0]]
     return {name: value for name, value in found.items() if name in trained}
+
+
+def scaled(gradients: Arrays, number: int) -> Arrays:
+    """Gradients of another size in each update, by tensor and by element."""
+    found: Arrays = {}
+    for name, value in gradients.items():
+        ramp = 1.0 + 0.1 * (number % len(_FACTORS)) * np.linspace(-1.0, 1.0, value.size).reshape(value.shape)
+        found[name] = _FACTORS[number % len(_FACTORS)] * value * ramp
+    return found
 
 
 def moves(

@@ -7,13 +7,19 @@ then compared at one rate, and both are trained by torch's.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from parity.common.base.errors import SpecError
+from parity.common.base.errors import ExternalModelError, SpecError
 from parity.common.diagnosis import limits
 from parity.common.diagnosis.result import Explanation, Finding, TensorComparison
 from parity.common.external.pairs.bench import Bench
+from parity.common.external.pairs.given_gradients import mapped_alone, moved_by, moves, scaled
+from parity.common.parity.deviation import tensor_deviation
 from parity.common.spec.external.target import Target
+
+# By so many is tried whether an optimizer follows a schedule of its own.
+_UPDATES = 20
 
 
 def settle_rates(
@@ -32,7 +38,7 @@ def settle_rates(
         Where they differ, and what to report where they do not.
 
     Raises:
-        ExternalModelError: torch's rates are not known before the training.
+        ExternalModelError: torch's rates are not known before the training, as those that its step() sets.
         SpecError: one follows a schedule, and the other has no one rate.
     """
     sides = zip((bench.keras, bench.torch), optimizers, strict=True)
@@ -53,7 +59,18 @@ def settle_rates(
     apart = [abs(a - b) / (highest or 1.0) for a, b in zip(ours, theirs, strict=True)]
     step = next((n for n, off in enumerate(apart) if off > limits.SCHEDULED_RATE), None)
     if step is not None:
-        return _finding(step, apart[step], ours, theirs), None
+        torch_info = bench.outlines[1].optimizer
+        own = read[1] is None and torch_info is not None and not torch_info.kind
+        if own and _updates_agree(bench, optimizers, steps):
+            raise ExternalModelError(
+                f"{optimizers[1]}: moves its learning rate within step(), as Keras's schedule does, and cannot be asked for it before the"
+                " training; have a scheduler move it, and give both, optimizer and scheduler"
+            )
+        found = _finding(step, apart[step], ours, theirs)
+        if own and found.explanation is not None:
+            # What its step() makes of the rate that it holds is not known.
+            found = replace(found, explanation=replace(found.explanation, confidence="likely"))
+        return found, None
     rounded = (
         f"; Keras computes it in float32, at most {max(apart):.2g} of the highest apart" if max(apart) else ""
     )
@@ -61,6 +78,14 @@ def settle_rates(
         None,
         f"learning rates: equal at each of {steps} steps, {theirs[0]:g} at first, {theirs[-1]:g} at last, {max(theirs):g} at most{rounded}",
     )
+
+
+def _updates_agree(bench: Bench, optimizers: tuple[Target, Target], steps: int) -> bool:
+    """Whether both make the same of the same gradients, each by its own rates, for some updates."""
+    gradients = bench.reference(training=True).gradients
+    gradients = moved_by(bench, gradients, mapped_alone(bench, bench.keras.read()))
+    ours, theirs = moves(bench, optimizers, [scaled(gradients, n) for n in range(min(steps, _UPDATES))], None)
+    return max(tensor_deviation(ours[name], theirs[name]) for name in ours) <= limits.SCHEDULED_RATE
 
 
 def schedule_of(rates: Sequence[float]) -> dict[str, Any]:

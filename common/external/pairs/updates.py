@@ -30,6 +30,7 @@ from parity.common.external.pairs.given_gradients import (
     common_factors,
     mapped_alone,
     moved_by,
+    scaled,
 )
 from parity.common.external.pairs.observed_optimizers import CLIPPED, CLIPS, observed, with_fields
 from parity.common.external.process.pass_result import Array, Arrays
@@ -43,7 +44,7 @@ Slots = dict[str, dict[str, Array]]
 Penalties = dict[str, tuple[float, float]]
 _DECAYS = ("weight_decay", "weight_decay_mode", "decay_mask")
 _LISTED = 4
-_FACTORS = (1.0, -0.4, 0.7)  # of the gradients in each update
+_UPDATES = 3
 
 
 @dataclass(frozen=True)
@@ -152,7 +153,7 @@ def compare_updates(
     """
     before = mapped_alone(bench, bench.keras.read())
     named = moved_by(bench, gradients, before)
-    sets = [_scaled(named, number) for number in range(len(_FACTORS))]
+    sets = [scaled(named, number) for number in range(_UPDATES)]
     rate = max(bench.rates) if bench.rates else None
     with exact_constants(bench):
         ours = bench.keras.update(optimizers[0], sets if penalties is None else [], rate=rate)
@@ -161,7 +162,7 @@ def compare_updates(
             sets = [*sets[:number], _penalized(sets[number], ours, penalties or {}), *sets[number + 1 :]]
             ours = bench.keras.update(optimizers[0], sets[: number + 1], rate=rate)
     rounded = bench.keras.update(optimizers[0], sets, rate=rate)
-    given = [as_torch_takes(bench, _scaled(named, n)) for n in range(len(_FACTORS))]
+    given = [as_torch_takes(bench, scaled(named, n)) for n in range(_UPDATES)]
     updated_there = bench.torch.update(optimizers[1], given, rate=rate)
     theirs = bench.mapping.to_keras(bench.torch.read() | updated_there)
     moved = {name: np.subtract(ours[name], before[name]) for name in named}
@@ -185,7 +186,7 @@ def compare_updates(
     causes: list[Explanation] = []
     specs = [_as_adam(spec_of(bench, side)) for side in (0, 1)]
     if specs[0] is not None and specs[1] is not None:
-        plain = [_scaled(named, number) for number in range(len(_FACTORS))]
+        plain = [scaled(named, number) for number in range(_UPDATES)]
         decaying = None if penalties is None else _decaying(specs[0], specs[1], penalties, before)
         seen = (sets if decaying is None else plain, plain)
         numbers = _numbers(bench)
@@ -312,15 +313,6 @@ def _of_penalty(suspects: Sequence[Difference], due: float, decay: float) -> lis
         )
         for suspect in suspects
     ]
-
-
-def _scaled(gradients: Arrays, number: int) -> Arrays:
-    """Gradients of another size in each update, by tensor and by element."""
-    found: Arrays = {}
-    for name, value in gradients.items():
-        ramp = 1.0 + 0.1 * number * np.linspace(-1.0, 1.0, value.size).reshape(value.shape)
-        found[name] = _FACTORS[number] * value * ramp
-    return found
 
 
 class _Formula:
