@@ -512,6 +512,25 @@ def test_a_unit_that_rounding_flips_is_no_defect(
     assert failures(comparison) == ({"first-step gradients"} if verdict == "divergent" else set())
 
 
+@pytest.mark.parametrize(
+    ("change", "exact", "failed"),
+    [
+        (scale("loss_sum", 1.001), lambda run: None, set()),
+        (scale("loss_sum", 1.001), None, {"loss curve"}),
+        (scale("loss_sum", 1.001), scale("loss_sum", 1.001), {"loss curve"}),
+        (scale("loss_sum", 1.001, step=0), lambda run: None, {"loss curve"}),
+        (tensor("final", KERNEL, lambda w: w * np.float32(1.001)), lambda run: None, set()),
+        (evaluated(3.601, 5, 2), lambda run: None, set()),
+    ],
+    ids=["loss", "nothing to tell by", "in float64, too", "from the start", "final state", "evaluation"],
+)
+def test_what_rounding_made_of_one_run_later_is_no_defect(
+    tmp_path: Path, change: Change, exact: Change | None, failed: set[str]
+) -> None:
+    """As a unit that flips at some step of one run. What float32 computes otherwise from the first step on is a defect."""
+    assert failures(in_float32(tmp_path, change, exact=exact)) == failed
+
+
 def test_a_float64_run_of_another_question_tells_nothing(tmp_path: Path) -> None:
     other = Run.of(tiny_spec("precision=float64", "seed=1"), TORCH).write(tmp_path / "other")
     runs = [Run.of(FLOAT32, where).write(tmp_path / where.framework) for where in (TORCH, MIRRORED)]

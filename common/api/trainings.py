@@ -12,7 +12,7 @@ from parity.common.api.answers import Compared, Studied
 from parity.common.base.errors import SpecError, check_least, did_you_mean
 from parity.common.base.terminal import Terminal
 from parity.common.execution import session
-from parity.common.parity.result import read_session
+from parity.common.parity.result import trained
 from parity.common.record import claim_folder
 from parity.common.report.files import write_both
 from parity.common.report.html.study import write_study_html
@@ -111,8 +111,8 @@ def run(
         session.remove(folder)
     claim_folder(folder)
     stages = session.stages_of(chosen, configs, folder, timing_rounds)
-    session.work(stages, folder, Terminal(stderr=True, quiet=quiet))
-    return Compared(read_session(folder)).written(folder)
+    found = trained(stages, chosen, configs, folder, Terminal(stderr=True, quiet=quiet))
+    return Compared(found).written(folder)
 
 
 def study(

@@ -192,6 +192,14 @@ def floor_of(spec: TrainSpec, configs: Sequence[RunConfig], folder: Path) -> Sta
     return "measuring the noise floor", jobs
 
 
+def exact_of(spec: TrainSpec, configs: Sequence[RunConfig], folder: Path) -> Stage:
+    """Runs of a float32 spec in float64, as a whole: what rounding does to each of them. They go into folder/floor."""
+    exact = spec.model_copy(update={"precision": "float64"})
+    whole = (config.having(digests=False) for config in configs)
+    first = sum(path.is_dir() for path in (folder / "floor").iterdir())
+    return "in float64, to see what rounding does", _jobs(exact, whole, folder / "floor", first)
+
+
 def _jobs(spec: TrainSpec, chosen: Iterable[RunConfig], parent: Path, first: int = 0) -> list[Job]:
     return [
         Job(spec, config, parent / name_of(number, config.placement))

@@ -159,7 +159,8 @@ def ensemble_budget(base: RunRecord, members: Sequence[RunRecord]) -> Budget:
     # Four numbers may agree by chance; the loss curve's floor at the last step cannot be lower.
     evaluation = max(FLOOR_MULTIPLE * max(evaluations), float(curves["loss_sum"][-1]))
     source = f"{FLOOR_MULTIPLE:g} x {base.run_info.precision} noise floor of {len(members)} {base.label}"
-    return _with_flips(Budget(source, curves, states, evaluation), base, exact)
+    budget = Budget(source, curves, states, evaluation)
+    return _with_rounding(budget, [_rounded(base, exact)]) if exact else budget
 
 
 def _apart(base: RunRecord, members: Sequence[RunRecord]) -> tuple[list[RunRecord], list[RunRecord]]:
@@ -169,21 +170,78 @@ def _apart(base: RunRecord, members: Sequence[RunRecord]) -> tuple[list[RunRecor
     return exact, [member for member in members if member not in exact]
 
 
-def _with_flips(budget: Budget, base: RunRecord, exact: Sequence[RunRecord]) -> Budget:
-    """With what rounding has done to a run's first gradients allowed twice, as it may do to the other run.
+@dataclass(frozen=True)
+class _Rounded:
+    """How far rounding has taken one run: its deviation from itself in float64. curves and evaluation: where it was trained so as a whole."""
 
-    Raises:
-        NotComparableError: `exact` is not this run in float64.
+    states: dict[str, dict[str, float]]
+    curves: dict[str, Curve]
+    evaluation: float
+
+
+def _rounded(base: RunRecord, exact: Sequence[RunRecord]) -> _Rounded:
     """
-    allowed = dict(budget.states.get("first_gradients", {}))
+    Raises:
+        NotComparableError: one of `exact` is not this run in float64.
+    """
+    states: dict[str, dict[str, float]] = {}
+    curves: dict[str, Curve] = {}
+    evaluation = 0.0
     for run in exact:
         same = base.train_spec is not None and base.spec.model_copy(update={"precision": "float64"})
         if run.train_spec != same or run.setup != base.setup:
             raise NotComparableError(f"{run.folder}: not {base.folder} in float64")
-        apart = state_deviations(run.state("first_gradients"), base.state("first_gradients"))
-        for name in allowed.keys() & apart.keys() - {"step"}:
-            allowed[name] = max(allowed[name], 2 * min(apart[name], LARGEST_FLIP / 2))
-    return replace(budget, states=budget.states | {"first_gradients": allowed}) if exact else budget
+        whole = np.array_equal(run.steps, base.steps)
+        for which in STATES if whole else ("first_gradients",):
+            if run.has(which) and base.has(which):
+                states[which] = state_deviations(run.state(which), base.state(which))
+        if whole:
+            curves = {name: np.maximum.accumulate(column_deviation(name, run, base)) for name in CURVES}
+            evaluation = curve_deviation(_evaluation(run), _evaluation(base)).item()
+    capped = {name: min(value, LARGEST_FLIP / 2) for name, value in states.get("first_gradients", {}).items()}
+    return _Rounded(states | {"first_gradients": capped}, curves, evaluation)
+
+
+def _with_rounding(budget: Budget, runs: Sequence[_Rounded]) -> Budget:
+    """With what rounding has done to two runs allowed between them; of more, to the two that it took farthest."""
+    widened = replace(budget, states=budget.states | _states("first_gradients", budget, runs))
+    whole = [run for run in runs if run.curves]
+    if len(whole) < 2 or any(_begins_otherwise(name, budget, whole) for name in CURVES):
+        return widened
+    curves = {
+        name: np.maximum(allowed, _both([run.curves[name] for run in whole]))
+        for name, allowed in budget.curves.items()
+    }
+    evaluation = max(budget.evaluation, float(_both([run.evaluation for run in whole])))
+    states = widened.states | _states("final", budget, whole)
+    return replace(widened, curves=curves, states=states, evaluation=evaluation)
+
+
+def _begins_otherwise(name: str, budget: Budget, runs: Sequence[_Rounded]) -> bool:
+    """Whether float32 is farther from float64 at a run's first step than at another's, and than rounding."""
+    first = [float(run.curves[name][0]) for run in runs]
+    return max(first) > max(FLOOR_MULTIPLE * min(first), float(budget.curves[name][0]))
+
+
+def _states(which: str, budget: Budget, runs: Sequence[_Rounded]) -> dict[str, dict[str, float]]:
+    """What is allowed of a state's tensors, by the state's name."""
+    seen = [run.states[which] for run in runs if which in run.states]
+    if not seen or which not in budget.states:
+        return {}
+    return {
+        which: {
+            name: value
+            if name == "step"
+            else max(value, float(_both([each.get(name, 0.0) for each in seen])))
+            for name, value in budget.states[which].items()
+        }
+    }
+
+
+def _both(values: Sequence[float | Curve]) -> Curve:
+    """The sum of the two largest; of one alone twice that."""
+    found: Curve = np.sort(np.array([*values, *values][: max(2, len(values))]), axis=0)[-2:].sum(axis=0)
+    return found
 
 
 def _finite(record: RunRecord) -> bool:
@@ -270,23 +328,37 @@ def budget_of(records: Sequence[RunRecord], floors: Sequence[RunRecord]) -> Budg
     Raises:
         RecordError: none of the records is the unpermuted run of a permuted one's placement.
     """
-    budgets = [proof_budget(records[0])] if records[0].run_info.precision == "float64" else []
-    flips: list[tuple[RunRecord, list[RunRecord]]] = []
-    for label in dict.fromkeys(member.setup for member in floors):
-        members = [member for member in floors if member.setup == label]
-        base = next((record for record in records if _is_base(record, label)), None)
-        if base is None:
-            raise RecordError(f"{members[0].folder}: no compared record is a run of {label}, unpermuted")
-        exact, permuted = _apart(base, members)
-        flips.append((base, exact))
-        if permuted:
-            budgets.append(ensemble_budget(base, permuted))
-    if not budgets:
-        return None
-    budget = widest(budgets)
-    for base, exact in flips:
-        budget = _with_flips(budget, base, exact)
-    return budget
+    return Allowance.of(records, floors).between(records)
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """What any two of some records may differ by, and in float32 what rounding was seen to do to each, by its label."""
+
+    budget: Budget | None
+    rounded: dict[str, _Rounded]
+
+    @classmethod
+    def of(cls, records: Sequence[RunRecord], floors: Sequence[RunRecord]) -> Allowance:
+        """Arguments and errors as of `budget_of`."""
+        budgets = [proof_budget(records[0])] if records[0].run_info.precision == "float64" else []
+        rounded: dict[str, _Rounded] = {}
+        for label in dict.fromkeys(member.setup for member in floors):
+            members = [member for member in floors if member.setup == label]
+            base = next((record for record in records if _is_base(record, label)), None)
+            if base is None:
+                raise RecordError(f"{members[0].folder}: no compared record is a run of {label}, unpermuted")
+            exact, permuted = _apart(base, members)
+            if exact:
+                rounded[base.label] = _rounded(base, exact)
+            if permuted:
+                budgets.append(ensemble_budget(base, permuted))
+        return cls(widest(budgets) if budgets else None, rounded)
+
+    def between(self, records: Sequence[RunRecord]) -> Budget | None:
+        """What some of the records may differ by; None where that is not known."""
+        seen = [self.rounded[label] for label in {record.label for record in records} & self.rounded.keys()]
+        return _with_rounding(self.budget, seen) if self.budget is not None and seen else self.budget
 
 
 def _is_base(record: RunRecord, label: str) -> bool:

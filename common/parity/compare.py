@@ -41,6 +41,11 @@ EXIT_CODES: dict[Verdict, int] = {"parity": 0, "divergent": 1, "inconclusive": 3
 
 _TITLES = {"loss_sum": "loss curve", "first_gradients": "first-step gradients", "final": "final state"}
 
+# What a training makes of rounding, by the names of checks.
+AMPLIFIED = frozenset(
+    ("loss curve", "gradient norm", "parameter norm", "update norm", "final state", "evaluation")
+)
+
 # What a comparison of two recorded scripts cannot judge, and why.
 
 IDS, EVALUATION, INVARIANTS, RATE = "sample ids", "evaluation", "invariants", "learning rate"

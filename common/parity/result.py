@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from parity.common.base.errors import RecordError, did_you_mean
 from parity.common.base.files import numbered_folders
-from parity.common.parity.budget import budget_of
+from parity.common.base.terminal import Terminal
+from parity.common.execution import session
+from parity.common.execution.worker import Workers
+from parity.common.parity.budget import Allowance
 from parity.common.parity.comparable import check_comparable
-from parity.common.parity.compare import EXIT_CODES, Comparison, Verdict, compare
+from parity.common.parity.compare import AMPLIFIED, EXIT_CODES, Comparison, Verdict, compare
 from parity.common.parity.sample_ids import SplitAudit, audit
 from parity.common.record import RunRecord, read_record
 from parity.common.scaling.analyse import analyse
 from parity.common.scaling.projection import PROJECTED_DEVICES
 from parity.common.scaling.result import Scaling
+from parity.common.spec import RunConfig, TrainSpec
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,19 @@ class Result:
     @property
     def exit_code(self) -> int:
         return EXIT_CODES[self.verdict]
+
+    @property
+    def amplified(self) -> list[int]:
+        """Places of the runs of float32 that differ only in what a training may make of rounding, with that of the reference; none where none do."""
+        if self.records[0].run_info.precision != "float32":
+            return []
+        found = [
+            place
+            for place, comparison in enumerate(self.comparisons, start=1)
+            if comparison.verdict == "divergent"
+            and all(check.passed or check.name in AMPLIFIED for check in comparison.checks)
+        ]
+        return [0, *found] if found else []
 
 
 def judge(
@@ -58,13 +75,47 @@ def judge(
     reference, *candidates = records
     for candidate in candidates:
         check_comparable(reference, candidate)
-    budget = budget_of(records, floors)
+    allowed = Allowance.of(records, floors)
     audits = tuple(audit(record) for record in records)
     comparisons = tuple(
-        compare(reference, candidate, budget, (audits[0], audited))
+        compare(
+            reference,
+            candidate,
+            allowed.between((reference, candidate)),
+            (audits[0], audited),
+        )
         for candidate, audited in zip(candidates, audits[1:], strict=True)
     )
     return Result(tuple(records), comparisons, audits, analyse(rounds, devices=PROJECTED_DEVICES))
+
+
+def trained(
+    stages: Iterable[session.Stage],
+    spec: TrainSpec,
+    configs: Sequence[RunConfig],
+    folder: Path,
+    console: Terminal,
+    keep: bool = False,
+    workers: Workers | None = None,
+) -> Result:
+    """Run what `session.stages_of` has, and judge; runs of float32 that the floor does not explain are made in float64, too.
+
+    Args:
+        stages: of the session.
+        spec, configs: what is trained, and where; the first is the reference.
+        folder, console, keep, workers: as of `session.work`.
+
+    Raises:
+        ParityError: as `session.work` and `read_session`.
+    """
+    session.work(stages, folder, console, keep, workers)
+    found = read_session(folder)
+    if not found.amplified:
+        return found
+    console.tell("beyond the noise floor: the same runs in float64 say whether rounding does that")
+    asked = [configs[place] for place in found.amplified]
+    session.work([session.exact_of(spec, asked, folder)], folder, console, True, workers)
+    return read_session(folder)
 
 
 def read_session(folder: Path) -> Result:

@@ -74,7 +74,7 @@ from parity.common.external.pairs.updates import spec_of as optimizer_spec
 from parity.common.external.process.naming import SAVED, kept
 from parity.common.external.process.worker import ExternalWorker
 from parity.common.parity.budget import proof_budget
-from parity.common.parity.result import Result, read_session
+from parity.common.parity.result import Result, trained
 from parity.common.record import read_record
 from parity.common.spec import RunConfig, TrainSpec, dump_yaml
 from parity.common.spec.base import Spec
@@ -278,7 +278,8 @@ class _Flow:
         )
         placements = list(self.way.placements or self._placements(spec))
         session.check(spec, placements)
-        result = self._train(session.stages_of(spec, placements, self.folder, self.way.timing_rounds))
+        stages = session.stages_of(spec, placements, self.folder, self.way.timing_rounds)
+        result = self._trained(stages, spec, placements)
         if result.verdict != "divergent":
             return Outcome(opened.outlines, result, None, notes)
         # Nothing of what the search changes is left from another one.
@@ -289,7 +290,8 @@ class _Flow:
             later = None if when is None else self._diagnosed_later(when, spec, placements[0])
             if asked.precision == "float64" and not _beyond_rounding(later):
                 self._tell("by itself nothing deviates: measuring how far rounding alone takes this training")
-                result = self._train([session.floor_of(spec, placements, self.folder)])
+                floor = session.floor_of(spec, placements, self.folder)
+                result = self._trained([floor], spec, placements)
                 if result.verdict != "divergent":
                     return Outcome(opened.outlines, result, None, notes)
             found = later or found
@@ -444,10 +446,11 @@ class _Flow:
         self._tell(f"spec: {self.folder / SPEC} (again: parity run --spec {self.folder / SPEC})")
         return spec
 
-    def _train(self, stages: Iterable[session.Stage]) -> Result:
+    def _trained(
+        self, stages: Iterable[session.Stage], spec: TrainSpec, placements: list[RunConfig]
+    ) -> Result:
         """The verdict on all that was trained until then."""
-        session.work(stages, self.folder, self.console, keep=True, workers=self.workers)
-        return read_session(self.folder)
+        return trained(stages, spec, placements, self.folder, self.console, True, self.workers)
 
     def _placements(self, spec: TrainSpec) -> list[RunConfig]:
         replicas = self.way.replicas
