@@ -16,7 +16,6 @@ from parity.common.diagnosis.explain.case import Case, once
 from parity.common.diagnosis.explain.counterfactuals import Side, Variant
 from parity.common.diagnosis.explain.signatures.base import (
     LOW_TYPES,
-    Factor,
     Match,
     Tensors,
     is_claimed,
@@ -427,14 +426,22 @@ def gradients_scaled(case: Case) -> Match | None:
     """Gradients of the layer are one multiple of what is due, its output in order."""
     wrong = wrong_gradients(case)
     ratio = ratio_of([due for due, _ in wrong.values()], [made for _, made in wrong.values()])
-    if ratio is None:
+    if not ratio:
         return None
-    far = max(tensor_deviation(ratio * due, made) for due, made in wrong.values()) if ratio else 0.0
-    if far > limits.FITS or (not ratio and any(np.any(made) for _, made in wrong.values())):
+    far = max(tensor_deviation(ratio * due, made) for due, made in wrong.values())
+    if far > limits.FITS:
         return None
-    factor = named_ratio(case, ratio) if ratio else Factor("scaled_by_constant", "0")
+    factor = named_ratio(case, ratio)
     tried = f"{', '.join(wrong)} are {ratio:.9g} times what is due"
     return backward_match(case, far, tried, factor.cause, value=factor.free, factor=factor.words)
+
+
+def gradients_missing(case: Case) -> Match | None:
+    """Gradients of the layer are zero, its output in order."""
+    wrong = wrong_gradients(case)
+    if not wrong or any(np.any(made) for _, made in wrong.values()):
+        return None
+    return backward_match(case, 0.0, f"{', '.join(wrong)} are 0")
 
 
 def gradients_transposed(case: Case) -> Match | None:
