@@ -340,7 +340,11 @@ class Allowance:
 
     @classmethod
     def of(cls, records: Sequence[RunRecord], floors: Sequence[RunRecord]) -> Allowance:
-        """Arguments and errors as of `budget_of`."""
+        """Arguments as of `budget_of`.
+
+        Raises:
+            RecordError: likewise.
+        """
         budgets = [proof_budget(records[0])] if records[0].run_info.precision == "float64" else []
         rounded: dict[str, _Rounded] = {}
         for label in dict.fromkeys(member.setup for member in floors):
