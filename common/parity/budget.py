@@ -206,7 +206,10 @@ def _with_rounding(budget: Budget, runs: Sequence[_Rounded]) -> Budget:
     """With what rounding has done to two runs allowed between them; of more, to the two that it took farthest."""
     widened = replace(budget, states=budget.states | _states("first_gradients", budget, runs))
     whole = [run for run in runs if run.curves]
-    if len(whole) < 2 or any(_begins_otherwise(name, budget, whole) for name in CURVES):
+    # Not by its updates: Adam's first one makes a step of what is only rounding.
+    if len(whole) < 2 or any(
+        _begins_otherwise(name, budget, whole) for name in ("loss_sum", "gradient_norm")
+    ):
         return widened
     curves = {
         name: np.maximum(allowed, _both([run.curves[name] for run in whole]))
@@ -214,7 +217,8 @@ def _with_rounding(budget: Budget, runs: Sequence[_Rounded]) -> Budget:
     }
     evaluation = max(budget.evaluation, float(_both([run.evaluation for run in whole])))
     states = widened.states | _states("final", budget, whole)
-    return replace(widened, curves=curves, states=states, evaluation=evaluation)
+    source = f"{budget.source}, and what rounding did to each run, by the same run in float64"
+    return Budget(source, curves, states, evaluation)
 
 
 def _begins_otherwise(name: str, budget: Budget, runs: Sequence[_Rounded]) -> bool:
