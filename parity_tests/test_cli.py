@@ -499,3 +499,19 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=ROOT, timeout=100)
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout)["step"] == 0
+
+
+@pytest.mark.slow
+def test_rounding_that_no_permuted_run_shows_is_no_divergence(parity: Cli) -> None:
+    """Adam's first update makes a step of gradients that are nothing but rounding, and sums over shards round otherwise: seen on two processors."""
+    flags = ["--recipe", "digits_cnn", "--timing-rounds", 0, "--out", "out"]
+    settings = ("precision=float32", "convention=torch", "seed=1", "steps=2", "global_batch_size=34")
+    for setting in (*settings, "optimizer={kind: adam, learning_rate: 0.002}"):
+        flags += ["--set", setting]
+    for placement in ("torch:single:1", "tensorflow:mirrored:2", "torch:fsdp2:2"):
+        flags += ["--placement", placement]
+    code, out, err = parity("run", *flags)
+    assert (code, "✓ parity" in out) == (0, True), out + err
+    if "beyond the noise floor" in err:
+        sources = [each.budget_source for each in read_session(parity.folder / "out").comparisons]
+        assert any("by the same run in float64" in source for source in sources)

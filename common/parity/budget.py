@@ -62,6 +62,8 @@ FLOAT64 = {
 # All else: budget = this multiple of the ensemble's floor. In 36 of 36 studied runs an honest pair
 # stayed within 1.7 times the floor of four members; a changed default is orders of magnitude above.
 FLOOR_MULTIPLE = 8.0
+# A run that is so many times farther from itself in float64 than another is not so by rounding.
+FARTHER = 8.0
 # Of a first gradient's largest element: more than this, in which float64 differs, is counted as a defect of float32. One unit of
 # N is a share of about 1 / sqrt(N), and that one of fewer than 10,000 is so near to zero happens in one run of thousands.
 LARGEST_FLIP = 0.01
@@ -224,7 +226,7 @@ def _with_rounding(budget: Budget, runs: Sequence[_Rounded]) -> Budget:
 def _begins_otherwise(name: str, budget: Budget, runs: Sequence[_Rounded]) -> bool:
     """Whether float32 is farther from float64 at a run's first step than at another's, and than rounding."""
     first = [float(run.curves[name][0]) for run in runs]
-    return max(first) > max(FLOOR_MULTIPLE * min(first), float(budget.curves[name][0]))
+    return max(first) > max(FARTHER * min(first), float(budget.curves[name][0]))
 
 
 def _states(which: str, budget: Budget, runs: Sequence[_Rounded]) -> dict[str, dict[str, float]]:
