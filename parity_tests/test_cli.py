@@ -28,6 +28,7 @@ from parity.common.base.terminal import Terminal
 from parity.common.commands import doctor
 from parity.common.data.plan import BatchPlan
 from parity.common.execution import session, worker
+from parity.common.parity.result import read_session
 from parity.common.spec import Placement, RunConfig, TrainSpec, walk
 from parity.common.spec.capabilities import STRATEGIES
 from parity_tests.helpers import ROOT
