@@ -14,9 +14,20 @@ from torch.overrides import TorchFunctionMode
 
 from parity.common.external.process.gradient_paths import Calls, Ways
 
+# Functions of an output and a target, or of two tensors that are compared.
+_LOSSES = (
+    *("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div", "cross_entropy", "cosine_similarity"),
+    *(
+        "binary_cross_entropy",
+        "binary_cross_entropy_with_logits",
+        "pairwise_distance",
+        "cosine_embedding_loss",
+    ),
+)
 # Functions through which a port lets gradients that Keras stops.
 _THROUGH = frozenset(
     (
+        *_LOSSES,
         *(
             "add",
             "radd",
@@ -39,7 +50,7 @@ _THROUGH = frozenset(
     )
 )
 # Of those, by two tensors.
-_OF_TWO = frozenset(("add", "radd", "iadd", "sub", "mul", "div", "truediv", "matmul", "bmm"))
+_OF_TWO = frozenset(("add", "radd", "iadd", "sub", "mul", "div", "truediv", "matmul", "bmm", *_LOSSES))
 _LET_THROUGH = "lets the gradient of {} through, and Keras stops it"
 # Calls that take a tensor where its gradient comes together from several.
 _FORK = 2

@@ -188,7 +188,9 @@ class BackwardSearch:
                 return max((r.deviation for r in off if not blocked or place_of(r) in held), default=0.0)
 
             worst = max(row.deviation for row in group)
-            for cause in gradient_causes(DeviatingTensor(bench, NOWHERE, [], measure, worst)):
+            # A training step's own calls are among those that may go otherwise.
+            step = bench.losses[1] if bench.trains_by_step else None
+            for cause in gradient_causes(DeviatingTensor(bench, NOWHERE, [], measure, worst), step):
                 yield finding_of("gradient", group, why=cause.explanation)
                 rows = [row for row in rows if place_of(row) not in names]
         return rows

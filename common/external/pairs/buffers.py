@@ -55,6 +55,16 @@ class BufferSearch:
             if number is not None and apart and not suspects:
                 self.search.add_to(number, mine)
                 continue
+            loss = next((n for n, f in findings if f.stage == "loss"), None)
+            if (
+                loss is not None
+                and self.search.bench.trains_by_step
+                and not suspects
+                and self._move_alike(mine)
+            ):
+                # A pass of the model moves them alike: the steps call it on something else.
+                self.search.add_to(loss, mine)
+                continue
             torch = frozenset(s.torch for s in suspects if s.torch)
             segment = Segment(None, frozenset({layer}), torch)
             measure = partial(self._apart, trace, {tensor.name for tensor in mine})
@@ -79,6 +89,12 @@ class BufferSearch:
         found = structural_causes(deviating, deviating, place, lambda changes: True)
         return [replace(each.explanation, layers=(layer,)) for each in found]
 
+    def _move_alike(self, tensors: Sequence[TensorComparison]) -> bool:
+        """Whether both models move some buffers alike in passes of their own."""
+        names = {place_of(tensor).removeprefix("buffers/") for tensor in tensors}
+        factors = np.array(self._factors(names, self.search.bench.rows))
+        return tensor_deviation(np.ones_like(factors), factors) <= limits.LIVE_FLOAT64
+
     def _by_share(self, layer: str, tensors: Sequence[TensorComparison]) -> Explanation | None:
         """Torch moves what a layer keeps by another share of what is new; None where that is not all.
 
@@ -94,6 +110,7 @@ class BufferSearch:
             rows < 2
             or not tensor_deviation(by_count, np.broadcast_to(factors[:, None], by_count.shape))
             <= limits.LIVE_FLOAT64
+            or tensor_deviation(np.ones_like(factors), factors) <= limits.LIVE_FLOAT64
         ):
             return None
         info = next((i for i in self.search.bench.outlines[0].layers if i.path == layer), None)

@@ -255,17 +255,19 @@ class Computation:
         return all(count == 1 or size == 1 for count, size in zip(counts, sizes, strict=True))
 
     def _hand_on(self) -> None:
-        """Have a single number that goes on as another tensor, as taps make of what a layer gives, be that which was computed."""
+        """Have what goes on as another tensor, as taps make of what a layer gives, be that which was computed."""
         made: dict[bytes, int] = {}
         for number, print_ in enumerate(self.fingerprints):
-            if print_[0] != 1 or number in self.parameters:
+            if number in self.parameters:
                 continue
+            key = print_.tobytes() + str(self.shapes[number]).encode()
             if number not in self.maker:
-                given = made.get(print_.tobytes())
-                if given is not None:
-                    self.maker[number] = Operation(-1, "identity", (), "", (Argument(given),), (), True, {})
+                if key in made:
+                    self.maker[number] = Operation(
+                        -1, "identity", (), "", (Argument(made[key]),), (), True, {}
+                    )
             elif not self.is_number(number) and not self._counts(number):
-                made[print_.tobytes()] = number
+                made[key] = number
 
     def _counts(self, number: int) -> bool:
         """Whether a tensor follows from the shapes of others alone."""

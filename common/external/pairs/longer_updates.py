@@ -100,9 +100,8 @@ def _along(bench: Bench, rule: OptimizerBase, asked: PairRequest, spec: TrainSpe
                 weights = {name: weights[name] for name in moved}
                 slots = slots_of(rule, weights)
             found.append({name: passed.gradients[name] for name in weights})
-            rate = bench.rates[step] if bench.rates else rule.learning_rate
-            now = rule.model_copy(update={"learning_rate": rate})
-            weights, slots = updated(now, step, weights, found[-1], slots)
+            rate = bench.rates[step] if bench.rates else None
+            weights, slots = updated(rule, step, weights, found[-1], slots, rate)
             bench.keras.write(weights)
     finally:
         bench.keras.write(whole)

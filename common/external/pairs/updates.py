@@ -467,9 +467,14 @@ def slots_of(optimizer: OptimizerBase, state: Arrays) -> Slots:
 
 
 def updated(
-    optimizer: OptimizerBase, step: int, state: Arrays, gradients: Arrays, slots: Slots
+    optimizer: OptimizerBase,
+    step: int,
+    state: Arrays,
+    gradients: Arrays,
+    slots: Slots,
+    rate: float | None = None,
 ) -> tuple[Arrays, Slots]:
-    """State and slots after a step, at a learning rate that stays; tensors without a gradient as they are.
+    """State and slots after a step; tensors without a gradient as they are.
 
     Args:
         optimizer: resolved.
@@ -477,8 +482,11 @@ def updated(
         state: float64, by canonical name.
         gradients: of the mean loss, likewise; not clipped.
         slots: as `slots_of`, or as a step before has left them.
+        rate: the learning rate of the step; None: the optimizer's.
     """
-    scalars = reference.step_scalars(optimizer, step, optimizer.learning_rate or 0.0)
+    scalars = reference.step_scalars(
+        optimizer, step, (optimizer.learning_rate or 0.0) if rate is None else rate
+    )
     clipped = reference.clip(optimizer, {name: gradients[name] for name in state if name in gradients})
     found, kept = dict(state), dict(slots)
     for name, gradient in clipped.items():

@@ -113,7 +113,8 @@ def step_scalars(optimizer: OptimizerBase, step: int, rate: float) -> dict[str, 
 
 def _rate(optimizer: OptimizerBase, rule: OptimizerBase, rate: float) -> float:
     """The learning rate of a rule: a fallback has its own share of it."""
-    return rate * (known(rule.learning_rate) / known(optimizer.learning_rate))
+    own, whole = known(rule.learning_rate), known(optimizer.learning_rate)
+    return rate if own == whole else rate * (own / whole)
 
 
 def clip_factor(limit: float | None, epsilon: float | None, norm: float) -> float:
