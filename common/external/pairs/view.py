@@ -292,24 +292,15 @@ class View:
         made = self._readers[0].read(substitution.keras_result, is_root=True)
         # How a number is computed says more than the number; and what is due at the place itself more than a tensor that is the same by chance.
         chance = substitution.keras_result == self._ends[0] and not keras.name and made.name == torch.name
-        if keras.number is not None or chance or self._is_reordered(substitution.keras_result, keras):
+        # So does how what goes by the name of its operand is made: what is reversed has the same elements.
+        reordered = not keras.name and any(each.text == keras.text != "" for each in made.operands)
+        if keras.number is not None or chance or reordered:
             keras = made
         # What Keras goes on to reverse, torch may leave as it is: both have that.
         same = self._shared.of_torch(substitution.torch_result)
         if same is not None and any(each.same == same for each in keras.operands):
             torch = replace(torch, same=same)
         return torch, keras
-
-    def _is_reordered(self, number: int, read: Expression) -> bool:
-        """Whether a tensor of Keras's that goes by another one's name has its elements in another order, as what is reversed."""
-        if (
-            read.name
-            or read.same in (None, number)
-            or self.keras.shapes[number] != self.keras.shapes[read.same]
-        ):
-            return False
-        own, other = self.keras.values(number, read.same)
-        return tensor_deviation(other, own) > limits.SAME_ELEMENTS
 
     def _is_shown(
         self, found: Difference, outer: Substitution, agrees: Callable[[Replacement], bool]
