@@ -114,7 +114,7 @@ def _told(
         f": all that is used there agrees, and with what Keras computes in its place{calls} so does what follows"
         + ("; with other weights, too" if holds else ""),
     )
-    return view.attributed(found[0], changes, evidence, layers, holds is True)
+    return view.attributed(found, changes, evidence, layers, holds is True)
 
 
 def causes_of_loss(bench: Bench, places: Sequence[tuple[Place, Callable[[], float]]]) -> list[Attribution]:
@@ -150,7 +150,7 @@ def causes_of_loss(bench: Bench, places: Sequence[tuple[Place, Callable[[], floa
         def agrees(change: Replacement) -> bool:
             return with_change(change, deviation) <= limits.LIVE_FLOAT64
 
-        return view.attributed(substitution, [], evidence, ("loss",), bool(others), agrees)
+        return view.attributed([substitution], [], evidence, ("loss",), bool(others), agrees)
     return []
 
 

@@ -213,20 +213,25 @@ class View:
 
     def attributed(
         self,
-        substitution: Substitution,
+        substitutions: Sequence[Substitution],
         changes: Sequence[Replacement],
         evidence: str,
         layers: tuple[str, ...],
         confirmed: bool,
         agrees: Callable[[Replacement], bool] | None = None,
     ) -> list[Attribution]:
-        """The differences of what both compute at a substitution, one attribution each; changes of torch's pass make good all of them.
+        """The differences of what both compute at substitutions, one attribution each; changes of torch's pass make good all of them.
 
-        agrees: whether the place does so with something else put there; given where the place is one number, which any sum may make good.
+        Args:
+            substitutions: one, or the calls of a line, of which alike ones are told once.
+            changes, evidence, layers, confirmed: what was tried, and what came of it.
+            agrees: whether the place does so with something else put there; given where the place is one number, which any sum may make good.
         """
+        substitution = substitutions[0]
         torch, keras = self._read(substitution)
         found = []
         opened = self._opened(torch, keras)
+        opened += self._of_other_calls(substitutions[1:], (torch, keras), opened)
         # Of several the experiment says that together they are it, and not of each; of one operation in one line they are one.
         kinds = {(each.kind, each.torch.name, each.torch.line) for each in opened}
         alone = (len(kinds) == 1 and not any(map(is_weak, opened))) or all(each.shown for each in opened)
@@ -251,6 +256,21 @@ class View:
                 fix = "compare with --without-dropout; in both models, call what drops in one order"
                 explanation = replace(explanation, confidence="likely", fix=fix)
             found.append(Attribution(explanation, () if number else tuple(changes)))
+        return found
+
+    def _of_other_calls(
+        self,
+        others: Sequence[Substitution],
+        first: tuple[Expression, Expression],
+        known: Sequence[Difference],
+    ) -> list[Difference]:
+        """What other calls of a line do otherwise that compute something else than its first: several of one sum, say."""
+        found, seen, told = [], {_outline(*first)}, {str(each) for each in known}
+        for pair in map(self._read, others):
+            if (kind := _outline(*pair)) not in seen:
+                seen.add(kind)
+                found += [each for each in self._opened(*pair) if str(each) not in told]
+                told |= {str(each) for each in found}
         return found
 
     def _inside(self, torch: Expression, keras: Expression) -> list[Difference]:
@@ -505,3 +525,8 @@ def _causal_masks(computation: Computation) -> dict[int, str]:
         elif np.array_equal(square, ~seen):
             found[number] = HIDDEN
     return found
+
+
+def _outline(torch: Expression, keras: Expression) -> tuple[tuple[str, ...], ...]:
+    """What two expressions are made by, by name: alike in each round of a loop."""
+    return tuple((each.name, *(operand.name for operand in each.operands)) for each in (torch, keras))
