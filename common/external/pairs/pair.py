@@ -274,7 +274,7 @@ class _Flow:
         batch = _cut_batch(asked, spec)
         notes = (
             *doubtful_losses(self.bench),
-            *filter(None, (opened.outlines[0].rebuilt, beyond, by_rows, short, batch)),
+            *filter(None, (opened.outlines[0].rebuilt, beyond, by_rows, short, batch, self._unseen())),
         )
         placements = list(self.way.placements or self._placements(spec))
         session.check(spec, placements)
@@ -343,6 +343,15 @@ class _Flow:
         self.updates = None
         self.bench.unshared = replace(found, agrees=self._forward())
         return self._diagnosed(None)
+
+    def _unseen(self) -> str:
+        """Settings that differ though all agrees; '' where none do. The optimizers' are told where these are compared."""
+        differ = [one for one in self.suspects if one.changes not in MAPPED_AWAY and one.keras is not None]
+        said = said_of(with_effect(differ, self.bench.mapping))
+        if not said:
+            return ""
+        more = f" and {len(said) - _HIDDEN} more" if len(said) > _HIDDEN else ""
+        return f"no difference with these samples, which others may show: {'; '.join(said[:_HIDDEN])}{more}"
 
     def _show(self, agree: bool) -> None:
         """What lint says, but of initial values, which are copied, and of layouts, which are mapped; `agree`: whether the outputs do."""
