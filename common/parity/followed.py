@@ -181,7 +181,7 @@ def _normwise(
         ]
         place = int(np.argmax(shares)) if rows else 0
         level = _AGREES if not rows or shares[place] <= 1 else _DIFFERS if any(far) else _UNDECIDED
-        if rounding.proof and level:
+        if level and (rounding.proof or _is_multiple(rows, rounding)):
             level = _DIFFERS
         if any(each.only for each in rows):
             level = _DIFFERS
@@ -208,6 +208,18 @@ def _normwise(
         off = np.where(off == _UNDECIDED, _DIFFERS, off)  # flips are rare, and this is at every other step
     off = _settled(off, np.array(large), rounding)
     return _stage(name, steps, off, np.array(deviations), np.full(len(off), rounding.smooth), text)
+
+
+def _is_multiple(rows: Sequence[Measure], rounding: Rounding) -> bool:
+    """Whether gradients are those of the reference times one number, up to rounding: a unit that flips turns them, and makes none longer."""
+    total = math.sqrt(sum(each.reference**2 for each in rows))
+    largest = max(rows, key=lambda each: each.reference)
+    return len(rows) > 1 and all(
+        math.isfinite(each.difference)
+        and math.hypot(each.residual, (each.factor - largest.factor) * each.reference)
+        <= rounding.smooth * (each.reference + total)
+        for each in rows
+    )
 
 
 def _settled(levels: NDArray[np.int64], large: NDArray[np.bool_], rounding: Rounding) -> NDArray[np.int64]:

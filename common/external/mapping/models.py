@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -191,8 +192,17 @@ def check_mapped(mapping: Mapping, outlines: tuple[Outline, Outline], path: Path
     left = left_of(mapping, outlines)
     if left:
         told = [f"{_listed(names)} of {target}" for target, names in left.items()]
+        sizes = [
+            sum(math.prod(info.shape) for info in outline.tensors if info.trainable) for outline in outlines
+        ]
+        # What has other numbers of weights is no question of names.
+        apart = (
+            ""
+            if sizes[0] == sizes[1]
+            else f" (Keras trains {sizes[0]} numbers, torch {sizes[1]}: a size may be wrong)"
+        )
         raise ExternalModelError(
-            f"no counterpart is known of the trained {' and of '.join(told)}; complete {path} and give it with"
+            f"no counterpart is known of the trained {' and of '.join(told)}{apart}; complete {path} and give it with"
             f" --mapping {path}"
         )
 

@@ -106,9 +106,12 @@ class PairSource(core.ObservationSource):
         with exact_constants(self.bench):
             self.search.compared.pair_calls()
             first, self.as_trained = self._passes(weights)
-            if all(tensor.agrees for tensor in self.as_trained if decides(tensor)):
-                off = {place_of(tensor) for tensor in self.as_trained if not tensor.agrees}
-                off |= {place_of(tensor) for tensor in first.tensors if not tensor.agrees}
+            alike = all(tensor.agrees for tensor in self.as_trained if decides(tensor))
+            # A loss that differs says nothing of layers whose outputs agree.
+            forward = [tensor for tensor in self.as_trained if tensor.name.startswith("forward/")]
+            if alike or all(tensor.agrees for tensor in forward if decides(tensor)):
+                rows = (*(self.as_trained if alike else forward), *first.tensors)
+                off = {place_of(tensor) for tensor in rows if not tensor.agrees}
                 if off:
                     self.search.compared.skip(sorted(off))
                     first, self.as_trained = self._passes(weights)
@@ -310,7 +313,9 @@ def _when(as_trained: Sequence[TensorComparison], findings: Sequence[Finding]) -
         return When(
             STEP, f"before training: the outputs of one batch differ by {output.deviation:.2g} in float64"
         )
-    first = next((tensor for tensor in as_trained if not tensor.agrees), None)
+    off = [tensor for tensor in as_trained if not tensor.agrees]
+    # Rows of single layers only locate.
+    first = next(filter(decides, off), next(iter(off), None))
     if first is not None:
         return When(STEP, f"with equal weights, {first.name} differs by {first.deviation:.2g} in float64")
     # A learning rate may part at a later step.

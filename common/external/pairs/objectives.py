@@ -283,6 +283,11 @@ def _outputs_of(
     """Names of the output that a loss is of, in Keras and in torch."""
     objective = objectives[number]
     keras, torch = (list(each) for each in shapes)
+    for outline, given in zip(outlines, (keras, torch), strict=True):
+        if not given:
+            raise SpecError(
+                f"{outline.target} gives no tensor; have it return one, several in a tuple, or a dict of them"
+            )
     listed = f"{outlines[0].target} gives {', '.join(keras)}, {outlines[1].target} {', '.join(torch)}"
     if len(keras) != len(torch):
         raise SpecError(

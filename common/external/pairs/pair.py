@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from parity.common.base.errors import ExternalModelError, ParityError, RecordError, RunError, SpecError
+from parity.common.base.files import naming_os_errors
 from parity.common.base.terminal import Terminal
 from parity.common.data.files import hash_of
 from parity.common.diagnosis import limits
@@ -560,8 +561,9 @@ def _claim(way: PairOptions, folder: Path) -> Path | None:
     given = way.mapping
     if given is not None and not given.is_file():
         raise ExternalModelError(f"--mapping {given}: there is no such file")
-    if not folder.exists():
-        folder.mkdir(parents=True)
+    if not folder.is_dir():
+        with naming_os_errors(RecordError, f"--out {folder}: cannot be used as an output folder"):
+            folder.mkdir(parents=True)
         return given
     found = {path.name for path in folder.iterdir()}
     if found and ASKED not in found and MAPPING not in found:

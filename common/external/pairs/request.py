@@ -198,7 +198,7 @@ class SampleFile:
         for name, array in found.items():
             if array.dtype.kind not in "if":
                 raise SpecError(
-                    f"--data {self.path}: {name} holds {array.dtype}; samples are rows of numbers"
+                    f"--data {self.path}: {name} holds {'texts' if array.dtype.kind in 'US' else array.dtype}; samples are rows of numbers"
                 )
             if array.dtype.kind == "f" and not np.isfinite(array).all():
                 row = int(ids[np.argwhere(~np.isfinite(array))[0][0]])

@@ -243,6 +243,9 @@ class View:
             texts = {part.text for side in whole for part in side.parts()}
             doubtful = sorted(text for text in texts if {text, text.rpartition("/")[0]} & self._doubtful)
             why = evidence + ("; each of these tried by itself" if each.shown else "")
+            why += (
+                "; together with the others that are told of it" if len(opened) > 1 and not each.shown else ""
+            )
             if doubtful:
                 why += f"; only order or shape says which weights {', '.join(doubtful)} are: see mapping.yaml"
             explanation = _explanation(each, torch, why, layers, confirmed and alone and not doubtful)

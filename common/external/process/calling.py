@@ -127,7 +127,8 @@ def check_reached(trained: Collection[str], reached: Collection[str]) -> None:
         raise ExternalModelError("the model has no trained tensor, so there is no gradient to take")
     if not any(name in reached for name in trained):
         raise ExternalModelError(
-            f"no gradient reaches any of the {len(trained)} trained tensors: the outputs do not depend on them"
+            f"no gradient reaches any of the {len(trained)} trained tensors: the outputs do not depend on them, or were computed under"
+            " no_grad, stop_gradient or detach()"
         )
 
 

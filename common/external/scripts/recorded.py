@@ -499,7 +499,7 @@ class RecordSource(core.ObservationSource):
             # Where another stage differs earlier, nothing new has begun.
             off = [stage.step for stage in self._stages if stage.status in ("differs", "undecided")]
             if before and not any(step is not None and step < first.step for step in off):
-                yield _WHY_FROM_THERE.format(before=before[-1])
+                yield self._from_there(first, before)
                 return
         elif first.name in _CARRIED and first.step not in (-1, 0):
             yield _WHY_LATER.format(before=(first.step or 0) - 1)
@@ -522,6 +522,30 @@ class RecordSource(core.ObservationSource):
         if unlike and first.name not in ("sample ids", "count", "initial state", "learning rate"):
             text = f"if {' and '.join(unlike)} are equal, which was not compared: {text}"
         yield text
+
+    def _from_there(self, first: StageSummary, before: Sequence[int]) -> str:
+        """What fits a stage that agrees at the followed steps before its first."""
+        assert first.step is not None
+        broken = [v for record in self._records for v in record.violations if v.step == first.step]
+        if broken:
+            return f"{broken[0].invariant} was broken at this step, the first that differs: {broken[0].text}"
+        row = int(np.searchsorted(self._steps, first.step))
+        factor = self._followed_factor(first) if first.name == "gradients" else None
+        if factor is not None:
+            said = in_words(factor, self._known_factors(row))
+            return (
+                f"every gradient is {said}, and up to step {before[-1]} they agree: a limit that is reached there (clipping, by another norm),"
+                " a scale, or what they are divided by"
+            )
+        counts = self._columns("count")[1]
+        ranks = self._infos[1].world_size
+        known = [int(np.searchsorted(self._steps, step)) for step in before]
+        if ranks > 1 and counts[row] % ranks and not any(counts[each] % ranks for each in known):
+            return (
+                f"a mean of the ranks' means over unequal counts: the {counts[row]:g} samples of step {first.step} are the first that do not"
+                f" divide by {ranks} ranks; add up the sums over the ranks and divide once, or weigh each rank's mean by its count"
+            )
+        return _WHY_FROM_THERE.format(before=before[-1])
 
     def _clipped(self) -> Iterator[str]:
         for record, norms in zip(self._records, self._columns("gradient_norm"), strict=True):
