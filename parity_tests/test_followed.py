@@ -201,6 +201,37 @@ def test_what_most_steps_show_is_no_flip(levels: list[int], large: int, due: lis
     assert followed_stage._settled(np.array(levels), steps, proof).tolist() == levels
 
 
+@pytest.mark.parametrize(
+    ("factors", "residual", "status"),
+    [
+        ((1.0005, 1.0005), 0.0, "differs"),  # clipped by another norm
+        ((1.0005, 0.9995), 0.0, "undecided"),
+        ((1.0005, 1.0005), 5e-4, "undecided"),  # turned, as a unit that flips does
+    ],
+)
+def test_gradients_that_are_one_multiple_are_no_flip(
+    factors: tuple[float, float], residual: float, status: str
+) -> None:
+    by_step = {
+        step: [
+            Measure(
+                step, "gradients", str(place), 1.0, float(np.hypot(factor - 1, residual)), factor, residual
+            )
+            for place, factor in enumerate(factors)
+        ]
+        for step in range(4)
+    }
+    stage = followed_stage._normwise("gradients", by_step, range(4), Rounding(2.0**-23, False, 4, 64))
+    assert stage.status == status, stage
+
+
+@pytest.mark.slow
+def test_a_rule_that_is_broken_where_they_part_is_the_cause(runs: Path) -> None:
+    _, diagnosis = told(runs, "norm", "norm_still in inference")
+    why = diagnosis.findings[0].explanation
+    assert why is not None and why.text.startswith("trained in one mode was broken at this step")
+
+
 def test_of_several_ranks_the_worst_counts() -> None:
     def row(tensor: str, difference: float, step: int = 3) -> Measure:
         return Measure(step, "update", tensor, 1.0, difference)
