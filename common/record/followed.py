@@ -200,8 +200,12 @@ class Follower:
                 there = "in another shape" if wrong[0] in own else "not"
                 known = f"; its tensors are {', '.join(list(own)[:_LISTED])}" + ", ..." * (len(own) > _LISTED)
                 named = " by mapping=" if self._mapping is not None else ""
+                # A module may hold the model beside other things, as Lightning's does.
+                starts = (name.removesuffix(wrong[0]) for name in own if name.endswith(f".{wrong[0]}"))
+                part = next((p for p in starts if all(p + name in own for name in self._before)), "")
+                hint = f"; {part[:-1]!r} of it has them all: give the recorder that part" if part else ""
                 raise RecordError(
-                    f"follow: {self.reference} has {wrong[0]!r}{named}, and this model has it {there}{known}"
+                    f"follow: {self.reference} has {wrong[0]!r}{named}, and this model has it {there}{known}{hint}"
                 )
             self._eps = max(float(np.finfo(str(own[name].dtype)).eps) for name in self._before)
             self._live.put(self._before)

@@ -54,10 +54,14 @@ def with_lightning(out: Path | None, parts: int) -> np.ndarray:
 
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
 
+    part = "network" if parts > 1 else ""
+
     class Lit(pl.LightningModule):
         def __init__(self) -> None:
             super().__init__()
             self.network = model_of()
+            if part:  # beside it stands what is none of the model
+                self.spare = model_of().requires_grad_(False)
 
         def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
             return functional.cross_entropy(self.network(batch["inputs"]), batch["labels"])
@@ -66,9 +70,8 @@ def with_lightning(out: Path | None, parts: int) -> np.ndarray:
             return optimizer_of(self.network, {})
 
     module = Lit()
-    callbacks = (
-        [] if out is None else [RecorderCallback(out, ids=lambda rows: rows["id"], every=1, taps=True)]
-    )
+    recorded = {"ids": lambda rows: rows["id"], "every": 1, "taps": True, "part": part}
+    callbacks = [] if out is None else [RecorderCallback(out, **recorded)]
     trainer = pl.Trainer(
         max_epochs=1,
         accelerator="cpu",

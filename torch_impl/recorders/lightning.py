@@ -30,6 +30,7 @@ class RecorderCallback(pl.Callback):
         *,
         ids: Callable[[Any], Any] | None = None,
         count: Callable[[Any], int] | None = None,
+        part: str = "",
         **given: Any,
     ) -> None:
         """Make a callback.
@@ -38,9 +39,11 @@ class RecorderCallback(pl.Callback):
             out: a new folder, or with `overwrite=True` one of an earlier record.
             ids: gives the sample ids of a batch; None: they are not recorded.
             count: gives over how many samples a batch's loss is a mean; None: the size of its first tensor.
+            part: the submodule whose tensors are recorded, such as 'net' of self.net; '': the whole module.
             given: as `Recorder` takes them.
         """
         self._out, self._ids, self._count, self._given = out, ids, count, given
+        self._part = part
         self._recorder: Recorder | None = None
         self._taken = 0
 
@@ -55,8 +58,9 @@ class RecorderCallback(pl.Callback):
             )
         several = trainer.world_size > 1
         self._taken = trainer.global_step
+        recorded = pl_module.get_submodule(self._part)
         self._recorder = Recorder(
-            self._out, pl_module, trainer.optimizers[0], distributed=several, **self._given
+            self._out, recorded, trainer.optimizers[0], distributed=several, **self._given
         )
 
     def on_before_optimizer_step(
