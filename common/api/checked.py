@@ -20,6 +20,8 @@ from parity.common.spec import ScriptInfo
 
 # Strategies whose replicas have whole parameters, which runs compare; see docs/reference/record.md.
 _REPLICATED = ("mirrored", "multi_worker", "ddp", "zero_redundancy", "manual")
+# What is seen of some scripts only, as it is told.
+_SEEN_BY = {ORDER: f"{ORDER} (by a DistributedSampler)"}
 _EXIT_CODES = {"unbroken": 0, "broken": 1, "unchecked": 3}
 
 
@@ -31,7 +33,9 @@ class Checked(Answer):
 
     @property
     def verdict(self) -> str:
-        return "broken" if self.record.violations else "unbroken" if self.checked else "unchecked"
+        if self.record.violations:
+            return "broken"
+        return "unbroken" if self.checked and len(self.record.steps) else "unchecked"
 
     @property
     def exit_code(self) -> int:
@@ -74,7 +78,7 @@ class Checked(Answer):
             console.tell(f"? {name}: nothing was checked while it trained ({steps})")
         elif self.verdict == "unbroken":
             console.tell(
-                f"✓ {name}: nothing was broken in {steps}; checked: {', '.join(self.checked)}; not seen without another run:"
+                f"✓ {name}: nothing was broken in {steps}; checked: {', '.join(_SEEN_BY.get(c, c) for c in self.checked)}; not seen without another run:"
                 " a wrong loss, setting or input (parity compare)"
             )
         for text, step in self.notes.items():
