@@ -200,8 +200,8 @@ def test_several_inputs_and_outputs_and_a_shared_layer(
     both = side.gradients(inputs, {features: normal(3, 6), "logits": normal(3, 11)}, NUMBERS)
     assert (set(both.terms), both.count) == ({features, "logits"}, 1)
     assert both.loss_sum == pytest.approx(sum(both.terms.values()))
-    assert "received tokens, nombers" in said(
-        side.forward, {"tokens": inputs["tokens"], "nombers": 1.0}
+    assert "received nombers, tokens" in said(
+        side.forward, {"nombers": 1.0, "tokens": inputs["tokens"]}
     ).replace("received the inputs", "received")
     assert "one array without a name" in said(side.forward, inputs["tokens"])
     assert "logit, and the model gives logits" in said(side.gradients, inputs, {"logit": normal(1)}, CLASSES)

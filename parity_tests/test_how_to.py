@@ -168,6 +168,11 @@ def after(optimizer):
     return float(tf.reduce_max(tf.abs((before - model.get_weights()[0][1]) / 0.01 - tf.sign(slope))))
 assert after(DenseAdam(0.01)) < 1e-2 < after(keras.optimizers.Adam(0.01))
 """,
+        """
+#HERE
+optimizer, scheduler = warmed_up([nn.Parameter(torch.ones(1))])
+assert abs(optimizer.param_groups[0]["lr"] - 1e-5) < 1e-18
+""",
     ),
     "own_ddp_script": (
         "",

@@ -253,8 +253,8 @@ def test_plain_text_becomes_a_loss_and_an_optimizer() -> None:
     optimizer = parsed_optimizer("adam,learning_rate=1e-3,beta_1=0.8")
     assert (optimizer.learning_rate, optimizer.epsilon, optimizer.epsilon_place) == (1e-3, 1e-7, "outside")
     assert parsed_loss("huber,delta=2.0").delta == 2.0
-    with pytest.raises(SpecError, match=r"--loss: .*crossentropy"):
-        parsed_loss("crossentropy")
+    with pytest.raises(SpecError, match=r"--loss: .*crossentrapy"):
+        parsed_loss("crossentrapy")
     with pytest.raises(SpecError, match="--optimizer: "):
         parsed_optimizer("adam")
     with pytest.raises(SpecError, match="expected kind"):
