@@ -257,24 +257,19 @@ class Computation:
     def _hand_on(self) -> None:
         """Have what goes on as another tensor, as taps make of what a layer gives, be that which was computed."""
         made: dict[bytes, int] = {}
+        counts = set[int]()  # what follows from shapes alone
         for number, print_ in enumerate(self.fingerprints):
-            if number in self.parameters:
-                continue
+            maker = self.maker.get(number)
             key = print_.tobytes() + str(self.shapes[number]).encode()
-            if number not in self.maker:
-                if key in made:
-                    self.maker[number] = Operation(
-                        -1, "identity", (), "", (Argument(made[key]),), (), True, {}
-                    )
-            elif not self.is_number(number) and not self._counts(number):
+            follows = maker is not None and (
+                maker.name in ("Shape", "Size") or counts.issuperset(maker.tensors)
+            )
+            if follows or self.is_number(number):
+                counts.add(number)
+            elif number not in self.parameters and maker is not None:
                 made[key] = number
-
-    def _counts(self, number: int) -> bool:
-        """Whether a tensor follows from the shapes of others alone."""
-        maker = self.maker.get(number)
-        if maker is None:
-            return self.is_number(number)
-        return maker.name in ("Shape", "Size") or all(map(self._counts, maker.tensors))
+            elif number not in self.parameters and key in made:
+                self.maker[number] = Operation(-1, "identity", (), "", (Argument(made[key]),), (), True, {})
 
     def _join(self, told: Sequence[Mapping[str, Any]], whole: Mapping[str, Whole]) -> None:
         """Make one operation of all that a call of a layer of `whole` consists of."""
