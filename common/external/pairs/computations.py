@@ -259,17 +259,18 @@ class Computation:
         made: dict[bytes, int] = {}
         counts = set[int]()  # what follows from shapes alone
         for number, print_ in enumerate(self.fingerprints):
-            maker = self.maker.get(number)
+            maker, own = self.maker.get(number), number in self.parameters
             key = print_.tobytes() + str(self.shapes[number]).encode()
+            if maker is None and not own and key in made:
+                self.maker[number] = Operation(-1, "identity", (), "", (Argument(made[key]),), (), True, {})
+                continue
             follows = maker is not None and (
                 maker.name in ("Shape", "Size") or counts.issuperset(maker.tensors)
             )
             if follows or self.is_number(number):
                 counts.add(number)
-            elif number not in self.parameters and maker is not None:
+            elif maker is not None and not own:
                 made[key] = number
-            elif number not in self.parameters and key in made:
-                self.maker[number] = Operation(-1, "identity", (), "", (Argument(made[key]),), (), True, {})
 
     def _join(self, told: Sequence[Mapping[str, Any]], whole: Mapping[str, Whole]) -> None:
         """Make one operation of all that a call of a layer of `whole` consists of."""
