@@ -545,6 +545,22 @@ TRAINING_STEPS: dict[str, tuple[list[Any], int, str]] = {
         1,
         "keep teacher.1 in eval() in torch",
     ),
+    "two passes": (stepped("Balanced", "Balanced", "balanced", "--steps", 4, "--replicas", 1), 0, "✓ torch"),
+    "another variance": (
+        stepped("Balanced", "Balanced", "unbiased"),
+        1,
+        "correction=0) over 5 numbers  confirmed",
+    ),
+    "another axis": (
+        stepped("Balanced", "Balanced", "turned"),
+        1,
+        "flip(the input x, axis=(0,)) where Keras",
+    ),
+    "a gradient not stopped": (
+        stepped("Balanced", "Balanced", "not_stopped"),
+        1,
+        "lets the gradient of its input 2 through, and Keras stops it  confirmed",
+    ),
     "random numbers": (stepped("Sampling", "Autoencoder", "step"), 2, "draws random numbers"),
     "two updates": (stepped("Twice", "Autoencoder", "step"), 2, "takes 2 gradients and makes 2 updates"),
     "clipped": (stepped("Clipped", "Autoencoder", "step"), 2, "other gradients than those of its loss"),

@@ -105,3 +105,36 @@ class Taught(keras.Model):
         gradients = tape.gradient(loss, self.trainable_weights)
         self.optimizer.apply_gradients(zip(gradients, self.trainable_weights, strict=True))
         return {"loss": loss}
+
+
+class Gate(layers.Layer):
+    """What it gives, and how unevenly its units are used."""
+
+    def __init__(self):
+        super().__init__()
+        self.units = layers.Dense(5)
+
+    def call(self, x):
+        y = ops.tanh(self.units(x))
+        return y, ops.var(ops.mean(y, axis=0))
+
+
+class Balanced(keras.Model):
+    """A second pass on samples that are turned round, whose outputs are to be those of the first; and a gate that is to be even."""
+
+    def __init__(self):
+        super().__init__()
+        self.gate, self.last = Gate(), layers.Dense(3)
+
+    def call(self, x):
+        return self.last(self.gate(x)[0])
+
+    def train_step(self, x):
+        with tf.GradientTape() as tape:
+            y, uneven = self.gate(x)
+            first = self.last(y)
+            apart = ops.mean(ops.square(self(x[:, ::-1]) - ops.stop_gradient(first)))
+            loss = ops.mean(ops.square(first - 1)) + apart + 0.1 * uneven
+        weights = self.trainable_weights
+        self.optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))
+        return {"loss": loss}

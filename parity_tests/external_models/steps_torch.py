@@ -99,3 +99,45 @@ def taught(model, x):
 def taught_by_halves(model, x):
     """So it is here, and the loss is halved."""
     return taught(model, x) / 2
+
+
+class Gate(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.units = nn.Linear(6, 5)
+        self.unbiased = False
+
+    def forward(self, x):
+        y = self.units(x).tanh()
+        return y, y.mean(0).var(unbiased=self.unbiased)
+
+
+class Balanced(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gate, self.last = Gate(), nn.Linear(5, 3)
+
+    def forward(self, x):
+        return self.last(self.gate(x)[0])
+
+
+def balanced(model, x, unbiased=False, turned=-1, stopped=True):
+    model.gate.unbiased = unbiased
+    y, uneven = model.gate(x)
+    first = model.last(y)
+    apart = F.mse_loss(model(x.flip(turned)), first.detach() if stopped else first)
+    return (first - 1).square().mean() + apart + 0.1 * uneven
+
+
+def unbiased(model, x):
+    """A number that a layer gives is computed otherwise."""
+    return balanced(model, x, unbiased=True)
+
+
+def turned(model, x):
+    """The samples stand in another order, not their numbers."""
+    return balanced(model, x, turned=0)
+
+
+def not_stopped(model, x):
+    return balanced(model, x, stopped=False)
