@@ -110,7 +110,8 @@ class PairSource(core.ObservationSource):
             # A loss that differs says nothing of layers whose outputs agree.
             forward = [tensor for tensor in self.as_trained if tensor.name.startswith("forward/")]
             if alike or all(tensor.agrees for tensor in forward if decides(tensor)):
-                rows = (*(self.as_trained if alike else forward), *first.tensors)
+                # Where more differs, what a layer makes of values that are put before it may be one of these.
+                rows = [*self.as_trained, *first.tensors] if alike else forward
                 off = {place_of(tensor) for tensor in rows if not tensor.agrees}
                 if off:
                     self.search.compared.skip(sorted(off))
