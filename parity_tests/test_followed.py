@@ -177,6 +177,8 @@ def test_ranks_follow_one_process_and_one_process_ranks(
     }
     for name, said in words.items():
         assert any(said in text for text in why) == (second == name), why
+    # Of sharded parameters there is no state, and none that is empty either.
+    assert (ranks / second / "final.safetensors").exists() != second.startswith("fsdp_")
     # Updates by equal gradients keep replicas equal, whatever the script does.
     info = read_record(ranks / second).run_info
     assert isinstance(info, ScriptInfo) and "replicas equal" not in info.invariants

@@ -245,7 +245,9 @@ class ScriptRecorder:
         self._guarded(self._violations.write, self._checks.finish())
         if self._checks.notes:
             self._guarded(write_json, self._folder / NOTES, self._checks.notes)
-        self._state("final", {**self._final_state(), "step": np.array(self.count, np.int64)})
+        # Of sharded parameters there is none, and an empty one would be a state of other names.
+        if final := self._final_state():
+            self._state("final", {**final, "step": np.array(self.count, np.int64)})
         if not self.writes:
             return
         seconds, evaluated = self._last - self._began, evaluation or (NAN, 0.0, 0)
