@@ -15,6 +15,7 @@ from parity.common.data.plan import BatchPlan
 from parity.common.diagnosis.explain.case import Case, TracedStep
 from parity.common.diagnosis.explain.causes import explain
 from parity.common.diagnosis.explain.counterfactuals import Counterfactuals, Variant
+from parity.common.diagnosis.explain.signatures import layers
 from parity.common.diagnosis.result import Finding, TensorComparison
 from parity.common.execution.worker import Worker, Workers
 from parity.common.record.trace import Trace
@@ -248,6 +249,21 @@ def test_what_a_layer_does_instead_is_named(name: str, lab: TorchLab) -> None:
     assert (why and why.cause) == wrong.cause, why
     if why is not None:
         assert (why.confidence, why.culprit) == (wrong.confidence, placement(2).label), why
+
+
+@pytest.mark.parametrize(
+    ("made", "missing", "scaled"),
+    [((0.0, 0.0), True, False), ((0.0, 1.0), False, False), ((0.5, 0.5), False, True)],
+)
+def test_where_nothing_flows_back_it_is_no_factor(
+    made: tuple[float, float], missing: bool, scaled: bool, lab: TorchLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    due = np.arange(1.0, 4.0)
+    wrong = {name: (due, factor * due) for name, factor in zip(("dx", "gradient/kernel"), made, strict=True)}
+    monkeypatch.setattr(layers, "wrong_gradients", lambda case: wrong)
+    case = of_layer(WRONG["nothing"], lab)
+    assert (layers.gradients_missing(case) is not None) == missing
+    assert (layers.gradients_scaled(case) is not None) == scaled
 
 
 def test_a_number_holds_at_other_steps_and_on_all_replicas(lab: TorchLab) -> None:

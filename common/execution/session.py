@@ -186,18 +186,16 @@ def floor_of(spec: TrainSpec, configs: Sequence[RunConfig], folder: Path) -> Sta
     )
     jobs = _jobs(spec, members, folder / "floor")
     if spec.precision == "float32":
-        exact = spec.model_copy(update={"precision": "float64"})
         steps = (config.having(stop_at_step=1, digests=False) for config in configs)
-        jobs += _jobs(exact, steps, folder / "floor", first=len(jobs))
+        jobs += _jobs(spec.in_float64(), steps, folder / "floor", first=len(jobs))
     return "measuring the noise floor", jobs
 
 
 def exact_of(spec: TrainSpec, configs: Sequence[RunConfig], folder: Path) -> Stage:
     """Runs of a float32 spec in float64, as a whole: what rounding does to each of them. They go into folder/floor."""
-    exact = spec.model_copy(update={"precision": "float64"})
     whole = (config.having(digests=False) for config in configs)
     first = sum(path.is_dir() for path in (folder / "floor").iterdir())
-    return "in float64, to see what rounding does", _jobs(exact, whole, folder / "floor", first)
+    return "in float64, to see what rounding does", _jobs(spec.in_float64(), whole, folder / "floor", first)
 
 
 def _jobs(spec: TrainSpec, chosen: Iterable[RunConfig], parent: Path, first: int = 0) -> list[Job]:

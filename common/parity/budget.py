@@ -182,7 +182,8 @@ class _Rounded:
 
 
 def _rounded(base: RunRecord, exact: Sequence[RunRecord]) -> _Rounded:
-    """
+    """What rounding did to a run, by itself in float64: its first step, or as a whole.
+
     Raises:
         NotComparableError: one of `exact` is not this run in float64.
     """
@@ -190,7 +191,7 @@ def _rounded(base: RunRecord, exact: Sequence[RunRecord]) -> _Rounded:
     curves: dict[str, Curve] = {}
     evaluation = 0.0
     for run in exact:
-        same = base.train_spec is not None and base.spec.model_copy(update={"precision": "float64"})
+        same = base.train_spec is not None and base.spec.in_float64()
         if run.train_spec != same or run.setup != base.setup:
             raise NotComparableError(f"{run.folder}: not {base.folder} in float64")
         whole = np.array_equal(run.steps, base.steps)
@@ -246,7 +247,8 @@ def _states(which: str, budget: Budget, runs: Sequence[_Rounded]) -> dict[str, d
 
 def _both(values: Sequence[float | Curve]) -> Curve:
     """The sum of the two largest; of one alone twice that."""
-    found: Curve = np.sort(np.array([*values, *values][: max(2, len(values))]), axis=0)[-2:].sum(axis=0)
+    largest = np.sort(np.array(values), axis=0)[-2:]
+    found: Curve = largest.sum(axis=0) * (2 / len(largest))
     return found
 
 

@@ -211,7 +211,7 @@ def _normwise(
 
 
 def _is_multiple(rows: Sequence[Measure], rounding: Rounding) -> bool:
-    """Whether gradients are those of the reference times one number, up to rounding: a unit that flips turns them, and makes none longer."""
+    """Whether gradients are those of the reference times one number, up to rounding: a unit that flips changes their direction."""
     total = math.sqrt(sum(each.reference**2 for each in rows))
     largest = max(rows, key=lambda each: each.reference)
     return len(rows) > 1 and all(

@@ -100,6 +100,10 @@ class TrainSpec(Spec):
             del found["stock"]
         return found
 
+    def in_float64(self) -> TrainSpec:
+        """The same in float64; of a spec in float32, which has no fields of its own for it."""
+        return self.model_copy(update={"precision": "float64"})
+
     @property
     def master_dtype(self) -> str:
         """Type of weights, slots, losses and everything else but the operands of low products."""

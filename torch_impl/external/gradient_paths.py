@@ -16,13 +16,9 @@ from parity.common.external.process.gradient_paths import Calls, Ways
 
 # Functions of an output and a target, or of two tensors that are compared.
 _LOSSES = (
-    *("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div", "cross_entropy", "cosine_similarity"),
-    *(
-        "binary_cross_entropy",
-        "binary_cross_entropy_with_logits",
-        "pairwise_distance",
-        "cosine_embedding_loss",
-    ),
+    *("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div", "cross_entropy"),
+    *("binary_cross_entropy", "binary_cross_entropy_with_logits"),
+    *("cosine_similarity", "cosine_embedding_loss", "pairwise_distance"),
 )
 # Functions through which a port lets gradients that Keras stops.
 _THROUGH = frozenset(

@@ -237,14 +237,16 @@ class Computation:
         """Whether it repeats a tensor, whole, along axes of one that stay: what torch's `expand` gives without an operation."""
         if told["name"] not in ("Tile", "repeat"):
             return False
-        # Where such an axis is joined with another afterwards, elements are repeated one by one.
-        long = [
-            [size for size in self.shapes[made] if size != 1]
-            for each in (told, *(each for each in others if each["rearranges"]))
+        (result,) = told["results"]
+        then = [
+            made
+            for each in others
+            if each["rearranges"] and {"value": result} in each["arguments"][:1]
             for made in each["results"]
-            if each is told or {"value": told["results"][0]} in each["arguments"][:1]
         ]
-        if any(each != long[0] for each in long):
+        long, *later = ([size for size in self.shapes[made] if size != 1] for made in (result, *then))
+        # Where such an axis is joined with another afterwards, elements are repeated one by one.
+        if any(each != long for each in later):
             return False
         of, times = map(Argument.of, told["arguments"][:2])
         counts = times.literal if times.tensor is None else self.few.get(times.tensor)

@@ -83,16 +83,25 @@ def moves(
     return moved, other
 
 
-def clipping(
+def why_updates_part(
     bench: Bench, optimizers: tuple[Target, Target], sets: Sequence[Arrays], step: int, rate: float | None
 ) -> Explanation | None:
-    """Return that one side alone clips gradients by their common norm; None where that does not make all updates the same.
+    """Return what one side alone does that makes all updates differ; None where no experiment shows it.
 
     Args:
         bench, optimizers: of the pair.
         sets: gradients of all updates. step: the first at which they part.
         rate: at which both are held.
     """
+    return _clipping(bench, optimizers, sets, step, rate) or _common_factors(
+        bench, optimizers, sets, step, rate
+    )
+
+
+def _clipping(
+    bench: Bench, optimizers: tuple[Target, Target], sets: Sequence[Arrays], step: int, rate: float | None
+) -> Explanation | None:
+    """That one side alone clips gradients by their common norm; None where that does not make all updates the same."""
     from scipy import optimize  # slow, and seldom needed
 
     norms = [math.sqrt(sum(float(np.square(value).sum()) for value in each.values())) for each in sets]
@@ -145,14 +154,10 @@ def clipping(
     return None
 
 
-def common_factors(
+def _common_factors(
     bench: Bench, optimizers: tuple[Target, Target], sets: Sequence[Arrays], step: int, rate: float | None
 ) -> Explanation | None:
-    """Return that torch's update of every tensor is Keras's times one number, at each of a few steps; None where it is not.
-
-    Args:
-        bench, optimizers, sets, step, rate: as of `clipping`.
-    """
+    """That torch's update of every tensor is Keras's times one number, at each of a few steps; None where it is not."""
     factors: list[float] = []
     made = moves(bench, optimizers, sets[:step], rate) if step else ({}, {})
     for count in range(step + 1, min(step + _STEPS, len(sets)) + 1):

@@ -13,13 +13,7 @@ from typing import Any
 from parity.common.diagnosis import limits
 from parity.common.diagnosis.result import Explanation, Finding, TensorComparison
 from parity.common.external.pairs.bench import Bench, taken
-from parity.common.external.pairs.given_gradients import (
-    clipping,
-    common_factors,
-    mapped_alone,
-    moved_by,
-    moves,
-)
+from parity.common.external.pairs.given_gradients import mapped_alone, moved_by, moves, why_updates_part
 from parity.common.external.pairs.later_steps import bench_at
 from parity.common.external.pairs.request import PairRequest
 from parity.common.external.pairs.updates import slots_of, updated
@@ -72,8 +66,7 @@ def longer_updates(
         for name, deviation in apart.items()
         if deviation > limits.LIVE_FLOAT64
     )
-    ways = (way(bench, optimizers, sets, agree, rate) for way in (clipping, common_factors))
-    why = next(filter(None, ways), None) or Explanation(
+    why = why_updates_part(bench, optimizers, sets, agree, rate) or Explanation(
         "updates:later",
         f"{optimizers[0]} and {optimizers[1]} make the same {agree} updates of this training, and another one at step {agree}",
         "likely",

@@ -349,18 +349,14 @@ class _Flow:
         """Settings that differ though all agrees; '' where none do. The optimizers' are told where these are compared."""
         differ = [one for one in self.suspects if one.changes not in MAPPED_AWAY and one.keras is not None]
         said = said_of(with_effect(differ, self.bench.mapping))
-        if not said:
-            return ""
-        more = f" and {len(said) - _HIDDEN} more" if len(said) > _HIDDEN else ""
-        return f"no difference with these samples, which others may show: {'; '.join(said[:_HIDDEN])}{more}"
+        return f"no difference with these samples, which others may show: {_few(said)}" if said else ""
 
     def _show(self, agree: bool) -> None:
         """What lint says, but of initial values, which are copied, and of layouts, which are mapped; `agree`: whether the outputs do."""
         every = [one for one in self.suspects if one.changes not in MAPPED_AWAY]
         shown = with_effect(every, self.bench.mapping) if agree else every
         hidden = said_of([one for one in every if one not in shown])
-        named = f"{'; '.join(hidden[:_HIDDEN])}{' and others' if len(hidden) > _HIDDEN else ''}"
-        more = f", but for what has no effect on the outputs here: {named}" if hidden else ""
+        more = f", but for what has no effect on the outputs here: {_few(hidden)}" if hidden else ""
         self._tell(
             f"lint: {len(shown) or 'no'} {'setting differs' if len(shown) == 1 else 'settings differ'}{more}"
         )
@@ -507,6 +503,11 @@ class _Flow:
             if found.findings:
                 return told_of(step, found)
         return None
+
+
+def _few(texts: Sequence[str]) -> str:
+    """The first of some texts: 'a; b and others'."""
+    return f"{'; '.join(texts[:_HIDDEN])}{' and others' if len(texts) > _HIDDEN else ''}"
 
 
 def _cut_batch(asked: PairRequest, spec: TrainSpec) -> str:

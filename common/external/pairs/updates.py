@@ -26,11 +26,10 @@ from parity.common.external.pairs.bench import Bench
 from parity.common.external.pairs.explain import by_setting
 from parity.common.external.pairs.given_gradients import (
     as_torch_takes,
-    clipping,
-    common_factors,
     mapped_alone,
     moved_by,
     scaled,
+    why_updates_part,
 )
 from parity.common.external.pairs.observed_optimizers import CLIPPED, CLIPS, observed, with_fields
 from parity.common.external.process.pass_result import Array, Arrays
@@ -44,7 +43,7 @@ Slots = dict[str, dict[str, Array]]
 Penalties = dict[str, tuple[float, float]]
 _DECAYS = ("weight_decay", "weight_decay_mode", "decay_mask")
 _LISTED = 4
-_UPDATES = 3
+_UPDATES = 3  # that show slots and bias corrections at work
 
 
 @dataclass(frozen=True)
@@ -203,9 +202,8 @@ def compare_updates(
                 suspects = _of_penalty(suspects, rules[0].weight_decay or 0.0, rules[1].weight_decay or 0.0)
             causes = formula.causes(_differences(rules[0], rules[1]) if own else suspects)
             notes += formula.notes
-    if not causes and penalties is None:
-        ways = (way(bench, optimizers, sets, 0, rate) for way in (clipping, common_factors))
-        causes = [why for why in ways if why is not None][:1]
+    if not causes and penalties is None and (why := why_updates_part(bench, optimizers, sets, 0, rate)):
+        causes = [why]
     finding = Finding(0, "update", off[0].name, (), tuple(off), ())
     findings = tuple(replace(finding, explanation=cause) for cause in causes) or (finding,)
     return Updates(tensors, findings, tuple(notes))
