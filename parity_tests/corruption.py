@@ -109,8 +109,14 @@ class _TimeOver(BaseException):
 def bounded(seconds: float, waiting: float = WAITING) -> Iterator[None]:
     """Raise _TimeOver after so much processor time, or where nothing is done for as long as `waiting`."""
 
+    ended = False
+
     def over(*_: Any) -> None:
-        raise _TimeOver
+        nonlocal ended
+        # A second one while the first is on its way would leave the timers as they are, for whatever runs next.
+        if not ended:
+            ended = True
+            raise _TimeOver
 
     timers = ((signal.ITIMER_PROF, signal.SIGPROF, seconds), (signal.ITIMER_REAL, signal.SIGALRM, waiting))
     before = [signal.signal(number, over) for _, number, _ in timers]
@@ -119,6 +125,7 @@ def bounded(seconds: float, waiting: float = WAITING) -> Iterator[None]:
     try:
         yield
     finally:
+        ended = True
         for timer, _, _ in timers:
             signal.setitimer(timer, 0)
         for (timer, number, _), handler, rest in zip(timers, before, left, strict=True):

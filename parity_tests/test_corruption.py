@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -112,6 +113,22 @@ def test_what_does_not_end_is_ended(look: Callable[[], tuple[str, str]]) -> None
 
     # What is in the outcome's own bounds is ended by the nearer ones.
     assert outcome_of(0, "spec", "", limited, "/where").result == "hang"
+
+
+def test_both_limits_at_once_end_it_once() -> None:
+    before = signal.getsignal(signal.SIGPROF), signal.getitimer(signal.ITIMER_PROF)
+
+    def look() -> tuple[str, str]:
+        try:
+            signal.raise_signal(signal.SIGALRM)
+        finally:
+            signal.raise_signal(signal.SIGPROF)
+        return "unseen", ""
+
+    with pytest.raises(corruption._TimeOver) as caught, bounded(10):
+        look()
+    assert caught.value.__context__ is None
+    assert before == (signal.getsignal(signal.SIGPROF), signal.getitimer(signal.ITIMER_PROF))
 
 
 @pytest.fixture(scope="module")
