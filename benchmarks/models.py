@@ -16,14 +16,17 @@ import numpy as np
 from parity.common.base import rng
 from parity.common.base.errors import SpecError
 from parity.common.recipes.models.sequence import gpt2_model
-from parity.common.spec import SGD, LayerSpec, ModelSpec, TrainSpec, override
+from parity.common.spec import SGD, Adam, AdamW, LayerSpec, ModelSpec, TrainSpec, override
 from parity.common.spec.base import Convention
 from parity.common.spec.data import DataSpec
 from parity.common.spec.layers import (
+    GRU,
+    LSTM,
     Activation,
     BatchNorm,
     Conv2D,
     Dense,
+    Embedding,
     Flatten,
     GlobalAveragePool,
     MaxPool2D,
@@ -93,6 +96,60 @@ def small_gpt(dropout: float) -> TrainSpec:
     )
 
 
+def gpt(convention: Convention = "keras") -> TrainSpec:
+    """Four GPT-2 blocks of 256 features over 128 tokens, batch 8, AdamW, clipped."""
+    vocabulary, tokens = 512, 128
+    return TrainSpec(
+        name="gpt",
+        convention=convention,
+        model=gpt2_model(vocabulary, tokens, tokens, width=256, depth=4, heads=8, dropout=0.0),
+        data=DataSpec(
+            source=Synthetic(shape=(tokens,), target="next", vocabulary=vocabulary),
+            train_samples=512,
+            eval_samples=0,
+        ),
+        optimizer=AdamW(learning_rate=3e-4, clip_global_norm=1.0),
+        global_batch_size=8,
+        steps=40,
+        precision="float32",
+    )
+
+
+def _recurrent(name: str, kind: type[LSTM] | type[GRU], convention: Convention) -> TrainSpec:
+    """Two recurrent layers of 128 units over texts of 100 tokens, batch 32, Adam."""
+    vocabulary, tokens, units = 2000, 100, 128
+    layers = (
+        Embedding(vocabulary=vocabulary, features=units),
+        kind(units=units, return_sequences=True),
+        kind(units=units),
+        Dense(name="head", units=10),
+    )
+    return TrainSpec(
+        name=name,
+        convention=convention,
+        model=ModelSpec(input_shape=(tokens,), inputs="tokens", layers=layers),
+        data=DataSpec(
+            source=Synthetic(shape=(tokens,), classes=10, vocabulary=vocabulary),
+            train_samples=1024,
+            eval_samples=0,
+        ),
+        optimizer=Adam(learning_rate=1e-3),
+        global_batch_size=32,
+        steps=40,
+        precision="float32",
+    )
+
+
+def lstm(convention: Convention = "keras") -> TrainSpec:
+    """A classifier of texts by two LSTMs."""
+    return _recurrent("lstm", LSTM, convention)
+
+
+def gru(convention: Convention = "keras") -> TrainSpec:
+    """A classifier of texts by two GRUs."""
+    return _recurrent("gru", GRU, convention)
+
+
 def _convolution(filters: int) -> tuple[LayerSpec, ...]:
     return (
         Conv2D(filters=filters, padding=1, use_bias=False),
@@ -104,6 +161,9 @@ def _convolution(filters: int) -> tuple[LayerSpec, ...]:
 SPECS: dict[str, Callable[[Convention], TrainSpec]] = {
     "compute_bound_cnn": compute_bound_cnn,
     "overhead_bound_net": overhead_bound_net,
+    "gpt": gpt,
+    "lstm": lstm,
+    "gru": gru,
 }
 
 

@@ -34,12 +34,13 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks import models, shared
+from benchmarks.tf_families import FAMILIES, family
 from parity.common.data import sources
 from parity.common.data.plan import BatchPlan
 from parity.common.execution.hooks import within
 from parity.common.execution.run import Run
 from parity.common.record import read_record
-from parity.common.spec import SGD, Instrumentation, Placement, RunConfig, TrainSpec
+from parity.common.spec import SGD, Adam, AdamW, Instrumentation, Placement, RunConfig, TrainSpec
 from parity.common.spec import layers as layer_specs
 from parity.common.state.canonical import initial_state
 from parity.tf_impl import runtime, train
@@ -90,10 +91,12 @@ class Bare:
             model, optimizer = stock_model(spec), stock_optimizer(spec)
             optimizer.build(model.trainable_variables)
         loss_of = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="sum")
+        # Of samples, or of their tokens.
+        count = spec.global_batch_size * int(np.prod(model.output_shape[1:-1]))
 
         def replica(inputs: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
             with tf.GradientTape() as tape:
-                loss = loss_of(targets, model(inputs, training=True)) / spec.global_batch_size
+                loss = loss_of(targets, model(inputs, training=True)) / count
             gradients = tape.gradient(loss, model.trainable_variables)
             optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
             return loss
@@ -203,6 +206,8 @@ def stock_model(spec: TrainSpec) -> keras.Model:
     """The spec's model of the layers that Keras ships, at the spec's initial values."""
     keras.config.set_floatx(spec.master_dtype)
     keras.config.set_dtype_policy(spec.master_dtype)
+    if spec.name in FAMILIES:
+        return family(spec)
     inputs = x = keras.Input(spec.model.input_shape)
     for layer in spec.model.layers:
         x = _STOCK[type(layer)](layer)(x)
@@ -231,10 +236,17 @@ _STOCK: dict[type, Callable[[Any], keras.layers.Layer]] = {
 
 
 def stock_optimizer(spec: TrainSpec) -> keras.optimizers.Optimizer:
-    """Keras's own of a spec that trains with momentum at a constant rate."""
+    """Keras's own of a spec that trains at a constant rate."""
     given = spec.optimizer
-    assert isinstance(given, SGD) and given.momentum_form == "velocity"
-    return keras.optimizers.SGD(given.learning_rate, momentum=given.momentum)
+    clip = {"global_clipnorm": given.clip_global_norm}
+    if isinstance(given, SGD):
+        assert given.momentum_form == "velocity"
+        return keras.optimizers.SGD(given.learning_rate, momentum=given.momentum, **clip)
+    assert isinstance(given, Adam | AdamW)
+    betas = {"beta_1": given.beta_1, "beta_2": given.beta_2, "epsilon": given.epsilon}
+    if isinstance(given, AdamW):
+        return keras.optimizers.AdamW(given.learning_rate, given.weight_decay, **betas, **clip)
+    return keras.optimizers.Adam(given.learning_rate, **betas, **clip)
 
 
 def build(name: str, spec: TrainSpec, replicas: int, folder: Path) -> Any:

@@ -44,13 +44,14 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
 
 from benchmarks import models, shared
+from benchmarks.torch_families import FAMILIES, family
 from parity.common.data import sources
 from parity.common.data.plan import BatchPlan
 from parity.common.execution.operating_system import pin_to_cores
 from parity.common.execution.ranks import arrive, run_ranks
 from parity.common.execution.run import Run
 from parity.common.record import read_record
-from parity.common.spec import SGD, Instrumentation, Placement, RunConfig, TrainSpec
+from parity.common.spec import SGD, Adam, AdamW, Instrumentation, Placement, RunConfig, TrainSpec
 from parity.common.spec import layers as layer_specs
 from parity.common.state.canonical import initial_state
 from parity.torch_impl import runtime, train
@@ -100,6 +101,7 @@ class Bare:
     def __init__(self, spec: TrainSpec, placement: Placement, folder: Path) -> None:
         self._model = wrapped(stock_model(spec), placement)
         self._optimizer = stock_optimizer(spec, self._model)
+        self._clip = spec.optimizer.clip_global_norm
         self._batches = iter(loader(spec, placement))
         self._log = open(f"{folder}_{dist.get_rank()}.csv", "w")
         self._losses: list[float] = []
@@ -109,6 +111,8 @@ class Bare:
         for inputs, targets in itertools.islice(self._batches, steps):
             loss = F.cross_entropy(model(inputs), targets)
             loss.backward()
+            if self._clip is not None:
+                nn.utils.clip_grad_norm_(model.parameters(), self._clip)
             optimizer.step()
             optimizer.zero_grad()
             self._losses.append(loss.item())
@@ -235,11 +239,12 @@ class _Stored(Dataset):
     """Tensors in memory, whole batches at a time."""
 
     def __init__(self, inputs: Tensor, targets: Tensor) -> None:
-        # (batch, channels, height, width), in memory channels last.
+        # Images as (batch, channels, height, width), in memory channels last; of texts all tokens' targets in a row.
         self._inputs, self._targets = inputs, targets
 
     def __getitem__(self, ids: Tensor) -> tuple[Tensor, Tensor]:
-        return self._inputs[ids].permute(0, 3, 1, 2), self._targets[ids]
+        inputs, targets = self._inputs[ids], self._targets[ids]
+        return inputs.permute(0, 3, 1, 2) if inputs.ndim == 4 else inputs, targets.flatten()
 
 
 def loader(spec: TrainSpec, placement: Placement) -> DataLoader:
@@ -256,7 +261,8 @@ def wrapped(model: nn.Module, placement: Placement) -> nn.Module:
     """As the strategy's documentation has it, with what pays."""
     if placement.strategy == "fsdp2":
         return fully_shard(model)  # which takes no parameters in channels-last layout
-    model = model.to(memory_format=torch.channels_last)
+    if any(parameter.ndim == 4 for parameter in model.parameters()):
+        model = model.to(memory_format=torch.channels_last)
     if placement.replicas == 1:
         return model
     return DistributedDataParallel(model, gradient_as_bucket_view=True, static_graph=True)
@@ -264,6 +270,8 @@ def wrapped(model: nn.Module, placement: Placement) -> nn.Module:
 
 def stock_model(spec: TrainSpec) -> nn.Module:
     """The spec's model of the modules that PyTorch ships, at the spec's initial values."""
+    if spec.name in FAMILIES:
+        return family(spec)
     tree, state = spec.model.tree(), initial_state(spec)
     modules = []
     for node in tree.children:
@@ -327,13 +335,19 @@ _STOCK: dict[type, Callable[[Any], nn.Module]] = {
 
 
 def stock_optimizer(spec: TrainSpec, model: nn.Module) -> torch.optim.Optimizer:
-    """PyTorch's own of a spec that trains with momentum at a constant rate."""
+    """PyTorch's own of a spec that trains at a constant rate."""
     given = spec.optimizer
-    assert isinstance(given, SGD)
     parameters = list(model.parameters())
     # Of shards there is no fused update (torch 2.13).
     best = {"foreach": True} if isinstance(parameters[0], DTensor) else {"fused": True}
-    return torch.optim.SGD(parameters, given.learning_rate, given.momentum, **best)
+    if isinstance(given, SGD):
+        return torch.optim.SGD(parameters, given.learning_rate, given.momentum, **best)
+    assert isinstance(given, Adam | AdamW)
+    kind = torch.optim.AdamW if isinstance(given, AdamW) else torch.optim.Adam
+    betas = (given.beta_1, given.beta_2)
+    return kind(
+        parameters, given.learning_rate, betas, given.epsilon, weight_decay=given.weight_decay or 0.0, **best
+    )
 
 
 _OTHERS = {"bare": Bare, "lightning": Lightning, "accelerate": Accelerate}

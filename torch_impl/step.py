@@ -84,7 +84,7 @@ class Step(StepBase):
 
     def sum_over_replicas(self, local: LocalGradients) -> Reduced:
         """The sums over the replicas of loss sums and counts, and of gradients, divided by `averages_over`."""
-        pieces = self.optimizer.join(self.strategy.reduced(local.gradients))
+        pieces = self.optimizer.join_gradients(self.strategy.reduced(local.gradients))
         # Begun by `_passes`, beside the backward pass or with its gradients.
         loss_sum, count, *compared = local.pending_sums()
         return Reduced(pieces, loss_sum, count, [*compared, *self._own[: len(compared)]])
@@ -93,8 +93,9 @@ class Step(StepBase):
         """The mean gradients from the sums, and what the loss's penalties on the weights add."""
         # The wrappers average over the ranks; the law asks for the sum over the global count.
         divisor = sums.count * scalars.get("loss_scale", 1.0)
-        pieces = list(torch._foreach_mul(sums.gradients, self.strategy.averages_over / divisor))
-        means, optimizer = sums._replace(gradients=pieces), self.optimizer
+        optimizer = self.optimizer
+        pieces = optimizer.scaled(sums.gradients, self.strategy.averages_over / divisor)
+        means = sums._replace(gradients=pieces)
         if not (self.spec.loss.l1 or self.spec.loss.l2):
             return means
         means = self.penalized(

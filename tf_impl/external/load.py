@@ -135,6 +135,10 @@ def build(target: Target, precision: str, seed: int, exact: bool = False) -> ker
         )
     set_default(precision)
     convert(model, precision)
+    own_loss = isinstance(model, keras.Model) and type(model).compute_loss is not keras.Model.compute_loss
+    if own_loss and not model.compiled:
+        # Keras's train_step counts the mean loss by what compiling makes.
+        keras.Model.compile(model, optimizer=None)
     return model
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -13,6 +15,9 @@ from parity.torch_impl.layers.products import Products
 from parity.torch_impl.layers.random import keep_mask
 from parity.torch_impl.layers.registry import Contextual, NodeLayer, register
 from parity.torch_impl.private_names import attention
+
+# As `Products.project`.
+Project = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 
 
 class AllHeads:
@@ -26,9 +31,9 @@ class AllHeads:
         """This rank's part of a parameter."""
         return parameter
 
-    def total(self, product: Tensor) -> Tensor:
-        """The sum over the ranks of what their heads make of the output kernel."""
-        return product
+    def total(self, project: Project, x: Tensor, kernel: Tensor, bias: Tensor | None) -> Tensor:
+        """The sum over the ranks of what the output kernel makes of their heads, plus the bias."""
+        return project(x, kernel, bias)
 
     def own(self, values: Tensor) -> Tensor:
         """Of values for each head (batch, heads, ...) those of this rank's heads."""
@@ -55,11 +60,12 @@ class Attention(Products, Contextual, NodeLayer):
         return self._project(mixed, "output")
 
     def _project(self, x: Tensor, part: str) -> Tensor:
-        y = self.project(x, self.division.part(getattr(self, f"{part}_kernel")))
-        if part == "output":
-            y = self.division.total(y)
+        kernel = self.division.part(getattr(self, f"{part}_kernel"))
         bias = getattr(self, f"{part}_bias", None)
-        return y if bias is None else y + self.division.part(bias)
+        bias = None if bias is None else self.division.part(bias)
+        if part == "output":
+            return self.division.total(self.project, x, kernel, bias)
+        return self.project(x, kernel, bias)
 
     def _split(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (-1, self.size)).transpose(1, 2)

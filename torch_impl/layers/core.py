@@ -17,10 +17,7 @@ class Dense(Products, nn.Linear):
     """nn.Linear, whose product may be low."""
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.low is None:
-            return super().forward(x)
-        y = self.project(x, self.weight.t())
-        return y if self.bias is None else y + self.bias
+        return self.project(x, self.weight.t(), self.bias)
 
 
 @register(spec.Dense, kernel=("weight", (1, 0)), bias=("bias", (0,)))

@@ -33,11 +33,7 @@ class TiedEmbedding(Products, Children):
             y = y + call(child, x, context)
         for child in self.layers[beside:]:
             y = call(child, y, context)
-        bias = getattr(self, "output_bias", None)
-        if self.low is None:
-            return F.linear(y, self.embedding, bias)
-        logits = self.project(y, self.embedding.t())
-        return logits if bias is None else logits + bias
+        return self.project(y, self.embedding.t(), getattr(self, "output_bias", None))
 
 
 @register(spec.PositionEmbedding)

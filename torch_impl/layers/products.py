@@ -51,10 +51,15 @@ class Products(nn.Module):
         """Product of two activations (..., m, k) and (..., k, n)."""
         return a @ b if self.low is None else _Matmul.apply(a, b, self.low, False)
 
-    def project(self, x: Tensor, kernel: Tensor) -> Tensor:
-        """Product of an activation (..., k) and a weight (k, n)."""
+    def project(self, x: Tensor, kernel: Tensor, bias: Tensor | None = None) -> Tensor:
+        """Product of an activation (..., k) and a weight (k, n), plus a bias (n,)."""
         if self.low is None:
-            return x @ kernel
+            return F.linear(x, kernel.t(), bias)
+        y = self._project_low(x, kernel)
+        return y if bias is None else y + bias
+
+    def _project_low(self, x: Tensor, kernel: Tensor) -> Tensor:
+        assert self.low is not None
         if self.low.float8:
             return _Project8.apply(x, kernel)
         return _Matmul.apply(x, kernel, self.low, True)

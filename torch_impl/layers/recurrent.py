@@ -19,6 +19,13 @@ Gates = Sequence[Tensor]
 # Of a hidden state (batch, units) with the recurrent kernel: (batch, units) for each of some neighbouring gates.
 Product = Callable[[Tensor], Gates]
 
+# Kernels as PyTorch's own have them, (gates * units, features): its kernels would copy others at every pass.
+_BY_GATES = {
+    f"{way}{name}": (f"{way}{name}", (1, 0))
+    for way in ("", "backward_")
+    for name in ("kernel", "recurrent_kernel")
+}
+
 
 class Recurrent(Products, Contextual, NodeLayer):
     """One or two passes over the tokens; subclasses say what happens at a token."""
@@ -61,7 +68,7 @@ class Recurrent(Products, Contextual, NodeLayer):
             inputs = [x * one[:, None] for one in kept.unbind(1)]
         if self.native_kernel is not None and not drops_state and self.low is None:
             return self._native(inputs[0], prefix)
-        kernels = self._tensor(prefix, "kernel").chunk(len(inputs), -1)
+        kernels = self._tensor(prefix, "kernel").t().chunk(len(inputs), -1)
         pairs = zip(inputs, kernels, strict=True)
         products = torch.cat([self.project(one, kernel) for one, kernel in pairs], -1)
         if spec.use_bias:
@@ -83,7 +90,7 @@ class Recurrent(Products, Contextual, NodeLayer):
 
         kept: (batch, gates, units), dropout's mask of the state, or None.
         """
-        kernel, bias = self._tensor(prefix, "recurrent_kernel"), self._tensor(prefix, "recurrent_bias")
+        kernel, bias = self._tensor(prefix, "recurrent_kernel").t(), self._tensor(prefix, "recurrent_bias")
         widths = [size * kernel.shape[0] for size in self.products]
         kernels = kernel.split(widths, -1)
         biases = [None] * len(widths) if bias is None else bias.split(widths, -1)
@@ -119,7 +126,7 @@ class Recurrent(Products, Contextual, NodeLayer):
         spec = self.node.spec
         names = ("kernel", "recurrent_kernel", "bias", "recurrent_bias")
         tensors = [self._tensor(prefix, name) for name in names]
-        weights = [self._native_order(tensor).t() for tensor in tensors if tensor is not None]
+        weights = [self._native_order(tensor) for tensor in tensors if tensor is not None]
         if len(weights) == 3:
             weights.append(torch.zeros_like(weights[2]))
         zero = x.new_zeros(1, len(x), spec.units)
@@ -130,7 +137,7 @@ class Recurrent(Products, Contextual, NodeLayer):
         )[0]
 
     def _native_order(self, tensor: Tensor) -> Tensor:
-        """Columns (..., gates * units) with the gates as PyTorch orders them."""
+        """A kernel or bias (gates * units, ...) with the gates as PyTorch orders them."""
         return tensor
 
 
@@ -149,7 +156,7 @@ def spread(y: Tensor, mask: Tensor) -> Tensor:
     return torch.where(last >= 0, torch.take_along_dim(y, last.clamp(min=0), 1), 0)
 
 
-@register(spec.LSTM)
+@register(spec.LSTM, **_BY_GATES)
 class LSTM(Recurrent):
     """Hidden and cell state; gates i, f, c, o."""
 
@@ -164,7 +171,7 @@ class LSTM(Recurrent):
         return o.sigmoid() * cell.tanh(), cell
 
 
-@register(spec.GRU)
+@register(spec.GRU, **_BY_GATES)
 class GRU(Recurrent):
     """Gates z, r, h."""
 
@@ -187,11 +194,11 @@ class GRU(Recurrent):
         return (z * hidden + (1 - z) * new,)
 
     def _native_order(self, tensor: Tensor) -> Tensor:
-        z, r, h = tensor.chunk(3, -1)
-        return torch.cat([r, z, h], -1)
+        z, r, h = tensor.chunk(3)
+        return torch.cat([r, z, h])
 
 
-@register(spec.SimpleRNN)
+@register(spec.SimpleRNN, **_BY_GATES)
 class SimpleRNN(Recurrent):
     """h' = tanh(x W + h U + b)."""
 

@@ -11,7 +11,7 @@ from parity.common.base.registry import Registry
 from parity.common.execution.hooks import around
 from parity.common.execution.pass_context import Context
 from parity.common.spec import Node
-from parity.torch_impl.native.layouts import LAYOUTS
+from parity.torch_impl.native.layouts import LAYOUTS, native_layout
 
 _BUILDERS: Registry[Callable[[Node], nn.Module]] = Registry()
 
@@ -33,17 +33,18 @@ def build_layer(node: Node) -> nn.Module:
 
 
 class NodeLayer(nn.Module):
-    """A module of a node. The node's tensors are parameters, or buffers, of their canonical names."""
+    """A module of a node. The node's tensors are parameters, or buffers, in the layouts of `register`."""
 
     def __init__(self, node: Node) -> None:
         super().__init__()
         self.node = node
         for tensor in node.parameters:
-            value = torch.zeros(tensor.shape)
+            attribute, axes = native_layout(node, tensor.name)
+            value = torch.zeros([tensor.shape[axis] for axis in axes or range(len(tensor.shape))])
             if tensor.trainable:
-                self.register_parameter(tensor.name, nn.Parameter(value))
+                self.register_parameter(attribute, nn.Parameter(value))
             else:
-                self.register_buffer(tensor.name, value)
+                self.register_buffer(attribute, value)
 
 
 class Contextual(nn.Module):

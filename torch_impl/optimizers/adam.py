@@ -8,6 +8,9 @@ from torch import Tensor
 from parity.common.spec.optimizers import Adam, Adamax, AdamW, Nadam
 from parity.torch_impl.optimizers.base import Update, register
 
+# A step at which beta ** step is zero.
+_LATE = torch.tensor(1e12)
+
 
 def moments(given: Update) -> tuple[list[Tensor], list[Tensor]]:
     """The two moments after this step's gradient; sets their slots."""
@@ -24,6 +27,8 @@ def moments(given: Update) -> tuple[list[Tensor], list[Tensor]]:
 def adam(given: Update) -> list[Tensor]:
     """The corrected first moment over the root of the second."""
     spec, scalars = given.spec, given.scalars
+    if given.gradients[0].device.type == "cpu":
+        return _fused(given)
     first, second = moments(given)
     if spec.amsgrad:
         largest = given.slots["largest_second_moment"]
@@ -34,6 +39,32 @@ def adam(given: Update) -> list[Tensor]:
     torch._foreach_add_(root, spec.epsilon)
     changes = torch._foreach_mul(first, -scalars["step_size"])
     torch._foreach_div_(changes, root)
+    return changes
+
+
+def _fused(given: Update) -> list[Tensor]:
+    """As `adam`, in one pass over the memory instead of nine.
+
+    PyTorch's kernel updates zeros, which gives the change alone, at a step so late that its own corrections are one:
+    S m / (sqrt(v) / C + epsilon) = S C m / (sqrt(v) + epsilon C), with our step size S and correction C.
+    """
+    spec, slots, correction = given.spec, given.slots, given.scalars["second_correction"]
+    changes = list(map(torch.zeros_like, given.gradients))
+    torch._fused_adam_(
+        changes,
+        given.gradients,
+        slots["first_moment"],
+        slots["second_moment"],
+        slots["largest_second_moment"] if spec.amsgrad else [],
+        [_LATE] * len(changes),
+        lr=given.scalars["step_size"] * correction,
+        beta1=spec.beta_1,
+        beta2=spec.beta_2,
+        weight_decay=0.0,
+        eps=spec.epsilon * correction,
+        amsgrad=spec.amsgrad,
+        maximize=False,
+    )
     return changes
 
 

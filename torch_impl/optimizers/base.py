@@ -24,6 +24,9 @@ from parity.torch_impl.strategy import Strategy
 from parity.torch_impl.wrapped.changes import average_into, changes_of
 from parity.torch_impl.wrapped.joined import JoinedTensors
 
+# Elements that are updated at once: what a rule reads and writes of them fits a core's cache.
+_PART = 1 << 17
+
 
 @dataclass(frozen=True)
 class Update:
@@ -76,6 +79,7 @@ class Optimizer(JoinedTensors):
     """
 
     def __init__(self, spec: OptimizerBase, model: Model, strategy: Strategy) -> None:
+        super().__init__()
         self.spec = spec
         self.slots: dict[str, dict[str, Tensor]] = {}
         self._strategy = strategy
@@ -139,21 +143,29 @@ class Optimizer(JoinedTensors):
             return [gradient * factor for gradient, factor in zip(gradients, factors, strict=True)]
         if spec.clip_global_norm is not None:
             factor = (spec.clip_global_norm / (norm + spec.clip_epsilon)).clamp(max=1)
-            return list(torch._foreach_mul(gradients, factor))
+            if self._runs is None:
+                return list(torch._foreach_mul(gradients, factor))
+            # Where the changes will be: what a part is made of is read before it is written.
+            pairs = zip(gradients, self.memory("changes"), strict=True)
+            return [torch.mul(gradient, factor, out=into) for gradient, into in pairs]
         return gradients
 
     @torch.no_grad()
     def update(self, gradients: list[Tensor], scalars: dict[str, float]) -> list[Tensor]:
         """Update weights and slots in place; return the changes of the weights, all in pieces as of `join`."""
-        weights, changes = self.weights, list(gradients)
+        weights = self.weights
+        changes = list(gradients) if self._runs is None else self.memory("changes")
         for group in self._groups:
+            if self._runs:
+                (place,) = group.places
+                _in_parts(group, scalars, weights[place], gradients[place], changes[place])
+                continue
             mine = [[values[place] for place in group.places] for values in (weights, gradients)]
-            # A rule that looks at whole tensors keeps all from being joined.
-            tensors = [] if self._runs else [self._tensors[place] for place in group.places]
+            tensors = [self._tensors[place] for place in group.places]
             changed = changes_of(group.rule, scalars, *mine, group.slots, tensors, self._strategy)
+            torch._foreach_add_(mine[0], changed)
             for place, change in zip(group.places, changed, strict=True):
                 changes[place] = change
-        torch._foreach_add_(weights, changes)
         if self._average:
             changes = average_into(self._average, weights, changes, scalars)
         if self._runs and self._long is None:
@@ -178,6 +190,21 @@ class Optimizer(JoinedTensors):
     def _averages(self) -> list[Tensor]:
         """This rank's parts of the weights' averages; collective where the slots are divided otherwise."""
         return list(self.slots.get(AVERAGE, {}).values())
+
+
+def _in_parts(
+    group: _Group, scalars: dict[str, float], weight: Tensor, gradient: Tensor, changes: Tensor
+) -> None:
+    """Update one long tensor, a part at a time, which stays in the cache; `changes` may lie where the gradient does.
+
+    A rule that looks at whole tensors keeps all from being joined.
+    """
+    slots = [slot.split(_PART) for (slot,) in group.slots.values()]
+    parts = (tensor.split(_PART) for tensor in (weight, gradient, changes))
+    for w, g, change, *own in zip(*parts, *slots, strict=True):
+        named = {name: [part] for name, part in zip(group.slots, own, strict=True)}
+        change.copy_(changes_of(group.rule, scalars, [w], [g], named)[0])
+        w.add_(change)
 
 
 def build_optimizer(spec: OptimizerBase, model: Model, strategy: Strategy) -> Optimizer:

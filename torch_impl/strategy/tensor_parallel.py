@@ -12,7 +12,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 
 from parity.common.spec import Placement
 from parity.common.spec.tensor_parallel import division
-from parity.torch_impl.layers.attention import AllHeads
+from parity.torch_impl.layers.attention import AllHeads, Project
 from parity.torch_impl.private_names import DTensor, Partial, Replicate, Shard, distribute
 from parity.torch_impl.sharding.tensors import CanonicalTensor
 from parity.torch_impl.strategy.all_reduce import PendingSums, begin_sum
@@ -99,9 +99,10 @@ class DividedHeads(AllHeads):
     def part(self, parameter: Tensor) -> Tensor:
         return parameter.to_local() if isinstance(parameter, DTensor) else parameter
 
-    def total(self, product: Tensor) -> Tensor:
-        summed = DTensor.from_local(product, self.mesh, [Partial()], run_check=False)
-        return summed.redistribute(placements=[Replicate()]).to_local()
+    def total(self, project: Project, x: Tensor, kernel: Tensor, bias: Tensor | None) -> Tensor:
+        summed = DTensor.from_local(project(x, kernel, None), self.mesh, [Partial()], run_check=False)
+        y = summed.redistribute(placements=[Replicate()]).to_local()
+        return y if bias is None else y + bias
 
     def own(self, values: Tensor) -> Tensor:
         return values.chunk(self.mesh.size(), 1)[self.mesh.get_local_rank()]
