@@ -15,6 +15,7 @@ import numpy as np
 
 from parity.common.base import rng
 from parity.common.base.errors import SpecError
+from parity.common.data import sources
 from parity.common.recipes.models.sequence import gpt2_model
 from parity.common.spec import SGD, Adam, AdamW, LayerSpec, ModelSpec, TrainSpec, override
 from parity.common.spec.base import Convention
@@ -170,7 +171,7 @@ SPECS: dict[str, Callable[[Convention], TrainSpec]] = {
 def get(name: str, convention: Convention = "keras") -> TrainSpec:
     """A spec by name, with the details of batch norm as the named framework ships them.
 
-    Its images are made where they are not there yet.
+    Its samples are made where they are not there yet.
 
     Raises:
         SpecError: no such spec.
@@ -178,23 +179,30 @@ def get(name: str, convention: Convention = "keras") -> TrainSpec:
     if name not in SPECS:
         raise SpecError(f"unknown benchmark spec {name!r}; known: {', '.join(SPECS)}")
     spec = SPECS[name](convention)
-    if not isinstance(spec.data.source, Npz):
-        return spec
-    return override(spec, [f"data.source.path={_prepared()}"])
-
-
-def _prepared() -> Path:
-    """The file of images: in the machine's place for temporary files, so that it is made once."""
-    folder = Path(tempfile.gettempdir()) / f"parity-benchmarks-{os.getuid()}"
-    path = folder / _IMAGES
-    if not path.exists():
-        folder.mkdir(exist_ok=True)
+    source = spec.data.source
+    if isinstance(source, Synthetic):
+        # In memory, as in the hand-written loops; they are made from their ids otherwise, a batch at a time.
+        samples, _ = sources.load_for(spec)
+        inputs, targets = samples.rows(np.arange(spec.data.train_samples))
+        made = Npz(path=str(_prepared(f"{name}.npz", inputs, targets)), inputs="inputs", targets="targets")
+        return spec.model_copy(update={"data": spec.data.model_copy(update={"source": made})})
+    if isinstance(source, Npz):
         shape = (_SAMPLES, 32, 32, 3)
         inputs = (256 * rng.uniform(rng.derive_key(0, "benchmark images"), shape)).astype(np.uint8)
+        return override(spec, [f"data.source.path={_prepared(_IMAGES, inputs, np.arange(_SAMPLES) % 10)}"])
+    return spec
+
+
+def _prepared(name: str, inputs: np.ndarray, targets: np.ndarray) -> Path:
+    """A file of samples: in the machine's place for temporary files, so that it is made once."""
+    folder = Path(tempfile.gettempdir()) / f"parity-benchmarks-{os.getuid()}"
+    path = folder / name
+    if not path.exists():
+        folder.mkdir(exist_ok=True)
         # Whole, or not there: several processes may come here at once.
         handle, part = tempfile.mkstemp(suffix=".npz", dir=folder)
         os.close(handle)
         # Compressed, since what lies as it is would be mapped and converted batch by batch.
-        np.savez_compressed(part, inputs=inputs, targets=np.arange(_SAMPLES) % 10)
+        np.savez_compressed(part, inputs=inputs, targets=targets)
         os.replace(part, path)
     return path

@@ -107,6 +107,37 @@ def _tensorflow(kind: str) -> Row:
     )
 
 
+# Families of models, on one core.
+
+_FAMILIES = {
+    "gpt": "a GPT of 4 blocks, AdamW, clipped",
+    "lstm": "two LSTMs of 128, Adam",
+    "gru": "two GRUs of 128, Adam",
+}
+
+
+def _family(framework: Framework, name: str) -> Row:
+    """One replica of a family beside stock code."""
+    title = {"torch": "PyTorch", "tensorflow": "TensorFlow"}[framework]
+    others = {"bare": "bare loop"} | ({"keras_fit": "Keras fit"} if framework == "tensorflow" else {})
+    given = ("--placement", "single") if framework == "torch" else ()
+    variants = ",".join(("ours", "ours_again", *others))
+    module = f"benchmarks.{_SHORT[framework]}_loops"
+    sizes = ("--replicas", "1", "--spec", name, "--block-steps", "8", "--variants", variants)
+    return Row(
+        f"{_SHORT[framework]}_{name}",
+        f"{title}, {_FAMILIES[name]}, one core",
+        loops(module, *given, *sizes),
+        (
+            *(
+                speed(f"throughput, ours / {shown}", "ours", other, AS_FAST)
+                for other, shown in others.items()
+            ),
+            speed(AGAIN, "ours", "ours_again"),
+        ),
+    )
+
+
 # What can be switched, in the same sessions: recording, compilation, several steps a call.
 
 
@@ -301,6 +332,7 @@ def _amounts(text: str) -> list[float]:
 ROWS: list[Row] = [
     *(row for kind in _SPECS for row in _torch(kind)),
     *(_tensorflow(kind) for kind in _SPECS),
+    *(_family(framework, name) for framework in ("torch", "tensorflow") for name in _FAMILIES),
     *(_switches(framework, kind) for framework in ("torch", "tensorflow") for kind in _SPECS),
     *(_saving(framework, kind) for framework in ("torch", "tensorflow") for kind in _SPECS),
     *(_speedup(framework) for framework in ("torch", "tensorflow")),

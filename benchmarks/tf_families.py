@@ -73,7 +73,14 @@ def family(spec: TrainSpec) -> keras.Model:
     """The stock model of a spec of that name; both have their tensors in one order, Keras's some in other shapes."""
     model = FAMILIES[spec.name](spec)
     state = initial_state(spec)
-    values = [value for name, value in state.items() if name.startswith("parameters/")]
+    values: list[np.ndarray] = []
+    for name, value in state.items():
+        if not name.startswith("parameters/"):
+            continue
+        if name.endswith("/recurrent_bias"):
+            values[-1] = np.stack([values[-1], value])
+        else:
+            values.append(value)
     for variable, value in zip(model.trainable_variables, values, strict=True):
         variable.assign(np.reshape(value, variable.shape))
     return model

@@ -35,8 +35,8 @@ def gelu(x: tf.Tensor) -> tf.Tensor:
 
 
 def _gelu_tanh(x: tf.Tensor) -> tf.Tensor:
-    # tf.nn.gelu and tf.nn.leaky_relu, too, pass their constants through float32.
-    return 0.5 * x * (1 + tf.math.tanh((2 / math.pi) ** 0.5 * (x + 0.044715 * x**3)))
+    # tf.nn.gelu and tf.nn.leaky_relu, too, pass their constants through float32. Powers take ten times as long as products.
+    return 0.5 * x * (1 + tf.math.tanh((2 / math.pi) ** 0.5 * (x + 0.044715 * (x * x * x))))
 
 
 _FUNCTIONS = {

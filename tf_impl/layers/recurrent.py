@@ -14,9 +14,8 @@ from parity.tf_impl.layers.products import Products
 from parity.tf_impl.layers.random import keep_mask
 from parity.tf_impl.layers.registry import Contextual, NodeLayer, register
 
-Gates = Sequence[tf.Tensor]
-# Of a hidden state (batch, units) with the recurrent kernel: (batch, units) for each of some neighbouring gates.
-Product = Callable[[tf.Tensor], Gates]
+# Of a hidden state (batch, units) with the recurrent kernel: (batch, gates * units), of some neighbouring gates.
+Product = Callable[[tf.Tensor], tf.Tensor]
 
 
 class Recurrent(Products, Contextual, NodeLayer):
@@ -57,7 +56,9 @@ class Recurrent(Products, Contextual, NodeLayer):
             kept = keep_mask(x, context, f"{path}input", shape, spec.input_dropout)
             inputs = [x * one[:, None] for one in tf.unstack(kept, axis=1)]
         kernels = tf.split(self._tensor(prefix, "kernel"), len(inputs), -1)
-        products = [self.project(one, kernel) for one, kernel in zip(inputs, kernels, strict=True)]
+        # The tokens first, which is cheaper here than of the products.
+        firsts = [tf.transpose(one, [1, 0, 2]) for one in inputs]
+        products = [self.project(one, kernel) for one, kernel in zip(firsts, kernels, strict=True)]
         products = tf.concat(products, -1)
         if spec.use_bias:
             products += self._tensor(prefix, "bias")
@@ -67,12 +68,11 @@ class Recurrent(Products, Contextual, NodeLayer):
             kept = keep_mask(x, context, f"{path}recurrent", shape, spec.recurrent_dropout)
         recur = self._recurrent_products(prefix, kept)
         tokens = x.shape[1]
-        by_token = tf.TensorArray(x.dtype, tokens).unstack(tf.transpose(products, [1, 0, 2]))
+        by_token = tf.TensorArray(x.dtype, tokens).unstack(products)
         outputs = tf.TensorArray(x.dtype, tokens, element_shape=[None, spec.units])
 
         def step(token: tf.Tensor, outputs: tf.TensorArray, *state: tf.Tensor) -> tuple:
-            gates = tf.split(by_token.read(token), spec.gates, -1)
-            state = self._step(gates, state, recur)
+            state = self._step(by_token.read(token), state, recur)
             return token + 1, outputs.write(token, state[0]), *state
 
         zero = tf.zeros([tf.shape(x)[0], spec.units], x.dtype)
@@ -98,24 +98,26 @@ class Recurrent(Products, Contextual, NodeLayer):
         for size, part, shift in zip(self.products, kernels, biases, strict=True):
             own, masks = masks[:size], masks[size:]
             parts = tf.split(part, size, -1) if own else (part,)
-            found.append(functools.partial(self._product, parts, own, shift, size))
+            found.append(functools.partial(self._product, parts, own, shift))
         return found
 
     def _product(
-        self, kernels: Gates, masks: Gates, bias: tf.Tensor | None, gates: int, hidden: tf.Tensor
-    ) -> Gates:
+        self,
+        kernels: Sequence[tf.Tensor],
+        masks: Sequence[tf.Tensor],
+        bias: tf.Tensor | None,
+        hidden: tf.Tensor,
+    ) -> tf.Tensor:
         """Of a state with the recurrent kernel: one kernel a gate where it has dropout's masks, else one for all."""
         if masks:
             pairs = zip(masks, kernels, strict=True)
             products = tf.concat([self.project(hidden * one, kernel) for one, kernel in pairs], -1)
         else:
             products = self.project(hidden, kernels[0])
-        if bias is not None:
-            products = products + bias
-        return tf.split(products, gates, -1)
+        return products if bias is None else products + bias
 
     def _step(
-        self, token: Gates, state: tuple[tf.Tensor, ...], recur: list[Product]
+        self, token: tf.Tensor, state: tuple[tf.Tensor, ...], recur: list[Product]
     ) -> tuple[tf.Tensor, ...]:
         """The state after a token, given that token's products with the kernel, biases added."""
         raise NotImplementedError
@@ -149,10 +151,10 @@ class LSTM(Recurrent):
     products = (4,)
 
     def _step(
-        self, token: Gates, state: tuple[tf.Tensor, ...], recur: list[Product]
+        self, token: tf.Tensor, state: tuple[tf.Tensor, ...], recur: list[Product]
     ) -> tuple[tf.Tensor, ...]:
         hidden, cell = state
-        i, f, c, o = (a + b for a, b in zip(token, recur[0](hidden), strict=True))
+        i, f, c, o = tf.split(token + recur[0](hidden), 4, -1)
         cell = tf.sigmoid(f) * cell + tf.sigmoid(i) * tf.tanh(c)
         return tf.sigmoid(o) * tf.tanh(cell), cell
 
@@ -166,18 +168,18 @@ class GRU(Recurrent):
         self.products = (3,) if node.spec.reset == "after" else (2, 1)
 
     def _step(
-        self, token: Gates, state: tuple[tf.Tensor, ...], recur: list[Product]
+        self, token: tf.Tensor, state: tuple[tf.Tensor, ...], recur: list[Product]
     ) -> tuple[tf.Tensor, ...]:
         (hidden,) = state
+        widths = [2 * self.node.spec.units, self.node.spec.units]
+        gates, token = tf.split(token, widths, -1)
         if self.node.spec.reset == "after":
-            z, r, h = recur[0](hidden)
-            z, r = tf.sigmoid(token[0] + z), tf.sigmoid(token[1] + r)
-            new = tf.tanh(token[2] + r * h)
+            product, h = tf.split(recur[0](hidden), widths, -1)
+            z, r = tf.split(tf.sigmoid(gates + product), 2, -1)
+            new = tf.tanh(token + r * h)
         else:
-            z, r = recur[0](hidden)
-            z, r = tf.sigmoid(token[0] + z), tf.sigmoid(token[1] + r)
-            (h,) = recur[1](r * hidden)
-            new = tf.tanh(token[2] + h)
+            z, r = tf.split(tf.sigmoid(gates + recur[0](hidden)), 2, -1)
+            new = tf.tanh(token + recur[1](r * hidden))
         return (z * hidden + (1 - z) * new,)
 
 
@@ -186,7 +188,6 @@ class SimpleRNN(Recurrent):
     """h' = tanh(x W + h U + b)."""
 
     def _step(
-        self, token: Gates, state: tuple[tf.Tensor, ...], recur: list[Product]
+        self, token: tf.Tensor, state: tuple[tf.Tensor, ...], recur: list[Product]
     ) -> tuple[tf.Tensor, ...]:
-        (product,) = recur[0](state[0])
-        return (tf.tanh(token[0] + product),)
+        return (tf.tanh(token + recur[0](state[0])),)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -52,20 +52,33 @@ class Attention(Products, Contextual, NodeLayer):
 
     def attend(self, x: Tensor, memory: Tensor, context: Context) -> Tensor:
         """What the tokens of x (batch, tokens, features) take from those of the memory."""
-        x, memory = self.division.enter(x), self.division.enter(memory)
-        parts = (("query", x), ("key", memory), ("value", memory))
-        query, key, value = (self._split(self._project(tokens, part)) for part, tokens in parts)
-        query, key = self._turn(query), self._turn(key)
+        tokens = self.division.enter(x)
+        if memory is x:
+            query, key, value = self._project(tokens, "query", "key", "value")
+        else:
+            (query,) = self._project(tokens, "query")
+            key, value = self._project(self.division.enter(memory), "key", "value")
+        query, key, value = self._turn(self._split(query)), self._turn(self._split(key)), self._split(value)
         mixed = self._mix(query, key, value, context).transpose(1, 2).flatten(2)
-        return self._project(mixed, "output")
+        kernel, bias = self._tensors("output")
+        return self.division.total(self.project, mixed, kernel, bias)
 
-    def _project(self, x: Tensor, part: str) -> Tensor:
-        kernel = self.division.part(getattr(self, f"{part}_kernel"))
+    def _project(self, x: Tensor, *parts: str) -> Sequence[Tensor]:
+        """Products of x with some kernels, biases added; one product where none is scaled by its kernel."""
+        tensors = [self._tensors(part) for part in parts]
+        if self.low is not None:
+            return [self.project(x, *each) for each in tensors]
+        kernels, biases = zip(*tensors, strict=True)
+        bias = None if biases[0] is None else torch.cat(biases)
+        products = self.project(x, torch.cat(kernels, 1), bias)
+        return products.split([kernel.shape[1] for kernel in kernels], -1)
+
+    def _tensors(self, part: str) -> tuple[Tensor, Tensor | None]:
+        """This rank's part of a kernel, and of its bias where there is one."""
         bias = getattr(self, f"{part}_bias", None)
-        bias = None if bias is None else self.division.part(bias)
-        if part == "output":
-            return self.division.total(self.project, x, kernel, bias)
-        return self.project(x, kernel, bias)
+        return self.division.part(
+            getattr(self, f"{part}_kernel")
+        ), None if bias is None else self.division.part(bias)
 
     def _split(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (-1, self.size)).transpose(1, 2)

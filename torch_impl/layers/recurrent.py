@@ -15,9 +15,8 @@ from parity.torch_impl.layers.products import Products
 from parity.torch_impl.layers.random import keep_mask
 from parity.torch_impl.layers.registry import Contextual, NodeLayer, register
 
-Gates = Sequence[Tensor]
-# Of a hidden state (batch, units) with the recurrent kernel: (batch, units) for each of some neighbouring gates.
-Product = Callable[[Tensor], Gates]
+# Of a hidden state (batch, units) with the recurrent kernel: (batch, gates * units), of some neighbouring gates.
+Product = Callable[[Tensor], Tensor]
 
 # Kernels as PyTorch's own have them, (gates * units, features): its kernels would copy others at every pass.
 _BY_GATES = {
@@ -40,7 +39,9 @@ class Recurrent(Products, Contextual, NodeLayer):
     def forward(self, x: Tensor, context: Context) -> Tensor:
         spec = self.node.spec
         outputs = [self._pass(x, prefix, backward, context) for prefix, backward in spec.ways]
-        return sum(outputs[1:], outputs[0]) if spec.merge == "sum" else torch.cat(outputs, -1)
+        if len(outputs) == 1 or spec.merge == "sum":
+            return sum(outputs[1:], outputs[0])
+        return torch.cat(outputs, -1)
 
     def _pass(self, x: Tensor, prefix: str, backward: bool, context: Context) -> Tensor:
         spec = self.node.spec
@@ -81,7 +82,7 @@ class Recurrent(Products, Contextual, NodeLayer):
         state = (x.new_zeros(len(x), spec.units),) * self.states
         outputs = []
         for token in products.unbind(1):
-            state = self._step(token.chunk(spec.gates, -1), state, recur)
+            state = self._step(token, state, recur)
             outputs.append(state[0])
         return torch.stack(outputs, 1)
 
@@ -99,23 +100,21 @@ class Recurrent(Products, Contextual, NodeLayer):
         for size, part, shift in zip(self.products, kernels, biases, strict=True):
             own, masks = masks[:size], masks[size:]
             parts = part.chunk(size, -1) if own else (part,)
-            found.append(functools.partial(self._product, parts, own, shift, size))
+            found.append(functools.partial(self._product, parts, own, shift))
         return found
 
     def _product(
-        self, kernels: Gates, masks: Gates, bias: Tensor | None, gates: int, hidden: Tensor
-    ) -> Gates:
+        self, kernels: Sequence[Tensor], masks: Sequence[Tensor], bias: Tensor | None, hidden: Tensor
+    ) -> Tensor:
         """Of a state with the recurrent kernel: one kernel a gate where it has dropout's masks, else one for all."""
         if masks:
             pairs = zip(masks, kernels, strict=True)
             products = torch.cat([self.project(hidden * one, kernel) for one, kernel in pairs], -1)
         else:
             products = self.project(hidden, kernels[0])
-        if bias is not None:
-            products = products + bias
-        return products.chunk(gates, -1)
+        return products if bias is None else products + bias
 
-    def _step(self, token: Gates, state: tuple[Tensor, ...], recur: list[Product]) -> tuple[Tensor, ...]:
+    def _step(self, token: Tensor, state: tuple[Tensor, ...], recur: list[Product]) -> tuple[Tensor, ...]:
         """The state after a token, given that token's products with the kernel, biases added."""
         raise NotImplementedError
 
@@ -164,9 +163,9 @@ class LSTM(Recurrent):
     products = (4,)
     native_kernel = torch._VF.lstm
 
-    def _step(self, token: Gates, state: tuple[Tensor, ...], recur: list[Product]) -> tuple[Tensor, ...]:
+    def _step(self, token: Tensor, state: tuple[Tensor, ...], recur: list[Product]) -> tuple[Tensor, ...]:
         hidden, cell = state
-        i, f, c, o = (a + b for a, b in zip(token, recur[0](hidden), strict=True))
+        i, f, c, o = (token + recur[0](hidden)).chunk(4, -1)
         cell = f.sigmoid() * cell + i.sigmoid() * c.tanh()
         return o.sigmoid() * cell.tanh(), cell
 
@@ -180,17 +179,17 @@ class GRU(Recurrent):
         after = node.spec.reset == "after"
         self.products, self.native_kernel = ((3,), torch._VF.gru) if after else ((2, 1), None)
 
-    def _step(self, token: Gates, state: tuple[Tensor, ...], recur: list[Product]) -> tuple[Tensor, ...]:
+    def _step(self, token: Tensor, state: tuple[Tensor, ...], recur: list[Product]) -> tuple[Tensor, ...]:
         (hidden,) = state
+        widths = [2 * self.node.spec.units, self.node.spec.units]
+        gates, token = token.split(widths, -1)
         if self.node.spec.reset == "after":
-            z, r, h = recur[0](hidden)
-            z, r = (token[0] + z).sigmoid(), (token[1] + r).sigmoid()
-            new = (token[2] + r * h).tanh()
+            product, h = recur[0](hidden).split(widths, -1)
+            z, r = (gates + product).sigmoid().chunk(2, -1)
+            new = (token + r * h).tanh()
         else:
-            z, r = recur[0](hidden)
-            z, r = (token[0] + z).sigmoid(), (token[1] + r).sigmoid()
-            (h,) = recur[1](r * hidden)
-            new = (token[2] + h).tanh()
+            z, r = (gates + recur[0](hidden)).sigmoid().chunk(2, -1)
+            new = (token + recur[1](r * hidden)).tanh()
         return (z * hidden + (1 - z) * new,)
 
     def _native_order(self, tensor: Tensor) -> Tensor:
@@ -204,6 +203,5 @@ class SimpleRNN(Recurrent):
 
     native_kernel = torch._VF.rnn_tanh
 
-    def _step(self, token: Gates, state: tuple[Tensor, ...], recur: list[Product]) -> tuple[Tensor, ...]:
-        (product,) = recur[0](state[0])
-        return ((token[0] + product).tanh(),)
+    def _step(self, token: Tensor, state: tuple[Tensor, ...], recur: list[Product]) -> tuple[Tensor, ...]:
+        return ((token + recur[0](state[0])).tanh(),)

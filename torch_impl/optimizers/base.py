@@ -203,7 +203,9 @@ def _in_parts(
     parts = (tensor.split(_PART) for tensor in (weight, gradient, changes))
     for w, g, change, *own in zip(*parts, *slots, strict=True):
         named = {name: [part] for name, part in zip(group.slots, own, strict=True)}
-        change.copy_(changes_of(group.rule, scalars, [w], [g], named)[0])
+        (made,) = changes_of(group.rule, scalars, [w], [g], named, into=[change])
+        if made is not change:
+            change.copy_(made)
         w.add_(change)
 
 

@@ -35,8 +35,9 @@ def changes_of(
     slots: dict[str, list[Tensor]],
     tensors: Sequence[CanonicalTensor] = (),
     strategy: Strategy | None = None,
+    into: list[Tensor] | None = None,
 ) -> list[Tensor]:
-    """The changes of weights by their decay and their rule; changes the slots in place.
+    """The changes of weights by their decay and their rule, in `into` where they are a sum; changes the slots in place.
 
     Rules that treat each element by itself need neither `tensors` nor `strategy`.
     """
@@ -47,4 +48,8 @@ def changes_of(
         decay = torch._foreach_mul(weights, -scalars["learning_rate"] * rule.weight_decay)
     given = base.Update(rule, scalars, weights, decay, gradients, slots, list(tensors), strategy)
     changes = around("rule", base._RULES[type(rule)])(given)
-    return changes if decay is None else torch._foreach_add(changes, decay)
+    if decay is None:
+        return changes
+    if into is None:
+        return list(torch._foreach_add(changes, decay))
+    return [torch.add(*pair, out=memory) for *pair, memory in zip(changes, decay, into, strict=True)]
