@@ -23,7 +23,7 @@ from unittest.mock import patch
 
 import numpy as np
 
-from benchmarks import models
+from benchmarks import models, shared
 from parity.common.spec import Placement
 from parity.common.spec.strategies import Framework
 
@@ -65,8 +65,7 @@ def torch_pieces(folder: Path) -> dict[str, Piece]:
         return F.dropout(torch.ones(len(x), *shape, dtype=x.dtype), rate)
 
     def trained(name: str, rate: float) -> Piece:
-        spec, placement = _gpt(rate), Placement.from_text("torch:single:1,device=cpu")
-        run = Ours(spec, placement, folder / name)
+        run = Ours(_gpt(rate), shared.config_of("ours", "torch:single:1,device=cpu"), folder / name)
         return lambda: run.block(_STEPS)
 
     return {
@@ -103,8 +102,8 @@ def tensorflow_pieces(folder: Path) -> dict[str, Piece]:
         return tf.nn.dropout(tf.ones([tf.shape(x)[0], *shape], x.dtype), rate)
 
     def trained(name: str, rate: float) -> Piece:
-        placement = Placement.from_text("tensorflow:mirrored:1,device=cpu")
-        run = Ours(name, _gpt(rate), placement, folder)
+        config = shared.config_of("ours", "tensorflow:mirrored:1,device=cpu")
+        run = Ours(name, _gpt(rate), config, folder)
         return lambda: run.block(_STEPS)
 
     return {

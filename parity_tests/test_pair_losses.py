@@ -561,6 +561,11 @@ TRAINING_STEPS: dict[str, tuple[list[Any], int, str]] = {
         1,
         "lets the gradient of its input 2 through, and Keras stops it  confirmed",
     ),
+    "that, and a loss that hardly differs": (
+        stepped("Balanced", "Balanced", "hardly_another"),
+        1,
+        "lets the gradient of its input 2 through, and Keras stops it  likely",
+    ),
     "random numbers": (stepped("Sampling", "Autoencoder", "step"), 2, "draws random numbers"),
     "two updates": (stepped("Twice", "Autoencoder", "step"), 2, "takes 2 gradients and makes 2 updates"),
     "clipped": (stepped("Clipped", "Autoencoder", "step"), 2, "other gradients than those of its loss"),

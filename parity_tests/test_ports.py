@@ -22,13 +22,19 @@ SOME = ("p10_tabular", "q16_groupnorm_cnn")
 
 
 def cases() -> list[Any]:
-    marks = {True: pytest.mark.slow, False: pytest.mark.exhaustive}
-    return [pytest.param(folder, id=folder.name, marks=marks[folder.name in SOME]) for folder in FOLDERS]
+    found = []
+    for folder in FOLDERS:
+        marks = [pytest.mark.slow if folder.name in SOME else pytest.mark.exhaustive]
+        # What is wrong with the verdict still.
+        if reason := json.loads((folder / "truth.json").read_text()).get("unmended"):
+            marks.append(pytest.mark.xfail(reason=reason, strict=True))
+        found.append(pytest.param(folder, id=folder.name, marks=marks))
+    return found
 
 
 def test_there_are_ports_of_each_kind() -> None:
     truths = [json.loads((folder / "truth.json").read_text())["correct"] for folder in FOLDERS]
-    assert (len(truths), sum(truths)) == (394, 194)
+    assert (len(truths), sum(truths)) == (410, 202)
 
 
 @pytest.mark.parametrize("folder", cases())

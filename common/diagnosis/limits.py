@@ -45,6 +45,11 @@ ROUNDED_CONSTANT = Limit(
     1e-6,
     "two constants of which one is rounded to float32, or both in other steps: some units in the last place",
 )
+OF_ANOTHER_LOSS = Limit(
+    1e4,
+    "times as far as two losses that differ are their gradients with them: a small number added below a root or a"
+    " logarithm counts for some hundred times as much in a derivative; beyond it, another cause is looked for",
+)
 SAME_ELEMENTS = Limit(
     1e-10, "two tensors of one pass, in two frameworks: as LIVE_FLOAT64, of all that is computed in it"
 )

@@ -17,6 +17,7 @@ from parity.common.spec.layers.random import threshold
 from parity.tf_impl.layers.registry import Contextual, NodeLayer, register
 
 _LOW = 0xFFFFFFFF
+_PHILOX = 1  # tf.random.Algorithm
 
 
 def sample_words(key: Key, step: Any, sample_ids: tf.Tensor, count: int) -> tf.Tensor:
@@ -25,6 +26,25 @@ def sample_words(key: Key, step: Any, sample_ids: tf.Tensor, count: int) -> tf.T
     Returns:
         (batch, count) int64 in [0, 2^32).
     """
+    if tf.config.list_physical_devices("GPU"):
+        return words_in_passes(key, step, sample_ids, count)
+    own = tf.constant([key[0] | key[1] << 32], tf.uint64)
+    first = tf.bitwise.left_shift(tf.cast(step, tf.uint64), tf.constant(32, tf.uint64))
+
+    def words(sample_id: tf.Tensor) -> tf.Tensor:
+        counter = tf.stack([first, sample_id])
+        return tf.raw_ops.StatelessRandomUniformFullIntV2(
+            shape=[count], key=own, counter=counter, alg=_PHILOX, dtype=tf.uint32
+        )
+
+    ids = tf.cast(sample_ids, tf.uint64)
+    found = tf.map_fn(words, ids, parallel_iterations=1, fn_output_signature=tf.uint32)
+    # Of no samples at all it has no second axis.
+    return tf.cast(tf.reshape(found, [tf.shape(ids)[0], count]), tf.int64)
+
+
+def words_in_passes(key: Key, step: Any, sample_ids: tf.Tensor, count: int) -> tf.Tensor:
+    """The same in passes over whole tensors, on any device; on a CPU TensorFlow's kernel takes a third of the time."""
     blocks = -(-count // 4)
     batch = tf.shape(sample_ids)[0]
     shape = [batch, blocks]

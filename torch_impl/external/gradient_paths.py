@@ -98,15 +98,12 @@ class _Functions(TorchFunctionMode):
         result = self._calls.call(name, ways, stock) if ways else stock()
         for place, tensor in taken.items():
             self._inputs.append((self._calls.found[-1]["ways"], _input(place), self._base(tensor)))
-        if (
-            not taken
-            and not self._calls.over
-            and args
-            and isinstance(args[0], Tensor)
-            and isinstance(result, Tensor)
-        ):
-            self._bases[id(result)] = self._base(args[0])
-            self._held.append(result)
+        if not taken and not self._calls.over and args and isinstance(args[0], Tensor):
+            # One, or the parts that `unbind` and `chunk` give.
+            for each in result if isinstance(result, tuple | list) else [result]:
+                if isinstance(each, Tensor):
+                    self._bases[id(each)] = self._base(args[0])
+                    self._held.append(each)
         return result
 
     def _inputs_of(self, name: str, args: Any) -> dict[int, Tensor]:

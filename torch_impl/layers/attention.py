@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from parity.common.execution.pass_context import Context
@@ -40,6 +42,23 @@ class AllHeads:
         return values
 
 
+class _Joined(torch.autograd.Function):
+    """x (..., k) times kernels (k, n) side by side, in one product. They are joined once more for the backward pass, not kept so."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, bias: Tensor | None, *kernels: Tensor) -> Tensor:
+        ctx.save_for_backward(x, *kernels)
+        ctx.has_bias = bias is not None
+        return F.linear(x, torch.cat(kernels, 1).t(), bias)
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+        x, *kernels = ctx.saved_tensors
+        rows = dy.flatten(0, -2)
+        of_kernels = (x.flatten(0, -2).t() @ rows).split([kernel.shape[1] for kernel in kernels], 1)
+        return dy @ torch.cat(kernels, 1).t(), rows.sum(0) if ctx.has_bias else None, *of_kernels
+
+
 class Attention(Products, Contextual, NodeLayer):
     """Multi-head attention of queries to a memory, over kernels in canonical (in, out) layout."""
 
@@ -64,14 +83,13 @@ class Attention(Products, Contextual, NodeLayer):
         return self.division.total(self.project, mixed, kernel, bias)
 
     def _project(self, x: Tensor, *parts: str) -> Sequence[Tensor]:
-        """Products of x with some kernels, biases added; one product where none is scaled by its kernel."""
+        """Products of x with some kernels, biases added."""
         tensors = [self._tensors(part) for part in parts]
-        if self.low is not None:
+        if len(parts) == 1 or self.low is not None or torch.is_autocast_enabled(x.device.type):
             return [self.project(x, *each) for each in tensors]
         kernels, biases = zip(*tensors, strict=True)
-        bias = None if biases[0] is None else torch.cat(biases)
-        products = self.project(x, torch.cat(kernels, 1), bias)
-        return products.split([kernel.shape[1] for kernel in kernels], -1)
+        joined = _Joined.apply(x, None if biases[0] is None else torch.cat(biases), *kernels)
+        return joined.split([kernel.shape[1] for kernel in kernels], -1)
 
     def _tensors(self, part: str) -> tuple[Tensor, Tensor | None]:
         """This rank's part of a kernel, and of its bias where there is one."""

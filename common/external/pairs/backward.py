@@ -173,8 +173,16 @@ class BackwardSearch:
         off = [row for row in rows if not row.agrees]
         if not off or self.search.barrier >= 0:
             return rows
-        groups, agreed = [off], set[str]()
-        if blocked:
+        groups, agreed, limit = [off], set[str](), limits.LIVE_FLOAT64
+        wrong = self.search.wrong_loss
+        if bench.trains_by_step and wrong is not None and self.search.blocks_gradients is None:
+            # What a step sends back from its loss is its own; losses that hardly differ do not account for all that does.
+            limit = limits.Limit(limits.OF_ANOTHER_LOSS * self.search.findings[wrong].deviation)
+            off = [row for row in off if row.deviation > limit]
+            if not off:
+                return rows
+            groups, send, blocked = [off], None, False
+        elif blocked:
             now = compared_now()
             agreed = {place_of(row) for row in now if row.agrees}
             off = [row for row in now if not row.agrees and not self._is_replaced(row)]
@@ -190,7 +198,9 @@ class BackwardSearch:
             worst = max(row.deviation for row in group)
             # A training step's own calls are among those that may go otherwise.
             step = bench.losses[1] if bench.trains_by_step else None
-            for cause in gradient_causes(DeviatingTensor(bench, NOWHERE, [], measure, worst), step):
+            for cause in gradient_causes(
+                DeviatingTensor(bench, NOWHERE, [], measure, worst), step, limit=limit
+            ):
                 yield finding_of("gradient", group, why=cause.explanation)
                 rows = [row for row in rows if place_of(row) not in names]
         return rows

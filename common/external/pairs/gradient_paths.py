@@ -48,13 +48,17 @@ class GradientPath:
 
 
 def gradient_causes(
-    tensor: DeviatingTensor, loss: BatchLoss | None = None, control: DeviatingTensor | None = None
+    tensor: DeviatingTensor,
+    loss: BatchLoss | None = None,
+    control: DeviatingTensor | None = None,
+    limit: float = limits.LIVE_FLOAT64,
 ) -> list[Attribution]:
     """Return the calls of torch's, one or several alike, with which a deviation of gradients vanishes, as one; none where none do.
 
     Args:
         tensor: what deviates.
         loss: of the user's own, whose calls are tried, too. control: what must vanish besides.
+        limit: of the deviation that is left; above LIVE_FLOAT64, where something else differs too, a cause is only likely.
     """
     measured, bench = [tensor] if control is None else [tensor, control], tensor.bench
     paths = [
@@ -72,7 +76,7 @@ def gradient_causes(
         began = time.monotonic()
         deviation = max(each.deviation_with(tried) for each in measured)
         bench.searched += time.monotonic() - began
-        if deviation > limits.LIVE_FLOAT64:
+        if deviation > limit:
             continue
         first, more = tried[0], len(tried) - 1
         these = f"these {more + 1} calls" if more else "this call"
@@ -80,7 +84,7 @@ def gradient_causes(
         why = Explanation(
             "gradient:stopped" if first.stops else f"gradient:{first.way}",
             f"torch's {first.text}{also}",
-            "confirmed",
+            "confirmed" if limit <= limits.LIVE_FLOAT64 else "likely",
             first.fix.format(these),
             tensor.by_experiment(deviation, f": with {these} made so"),
             defect="torch",
