@@ -29,6 +29,7 @@ _SAVING_BLOCKS = {"cnn": ("50", 9), "net": ("500", 15)}
 _SHOWN = {"cnn": "compute-bound CNN", "net": "overhead-bound net"}
 
 _SHORT: dict[Framework, str] = {"torch": "torch", "tensorflow": "tf"}
+_NAMES: dict[Framework, str] = {"torch": "PyTorch", "tensorflow": "TensorFlow"}
 _ONE: dict[Framework, str] = {"torch": "torch:single:1", "tensorflow": "tensorflow:mirrored:1"}
 _TWO: dict[Framework, tuple[str, str]] = {
     "torch": ("torch:ddp:2", "PyTorch DDP x2"),
@@ -107,7 +108,7 @@ def _tensorflow(kind: str) -> Row:
     )
 
 
-# Families of models, on one core.
+# Families of models, on one core and on two.
 
 _FAMILIES = {
     "gpt": "a GPT of 4 blocks, AdamW, clipped",
@@ -116,18 +117,24 @@ _FAMILIES = {
 }
 
 
-def _family(framework: Framework, name: str) -> Row:
-    """One replica of a family beside stock code."""
-    title = {"torch": "PyTorch", "tensorflow": "TensorFlow"}[framework]
+def _family(framework: Framework, name: str, strategy: str, replicas: int = 1) -> Row:
+    """A family beside stock code."""
     others = {"bare": "bare loop"} | ({"keras_fit": "Keras fit"} if framework == "tensorflow" else {})
-    given = ("--placement", "single") if framework == "torch" else ()
-    variants = ",".join(("ours", "ours_again", *others))
-    module = f"benchmarks.{_SHORT[framework]}_loops"
-    sizes = ("--replicas", "1", "--spec", name, "--block-steps", "8", "--variants", variants)
+    given = ("--placement", strategy) if framework == "torch" else ()
+    sizes = ("--replicas", str(replicas), "--spec", name, "--block-steps", "8")
+    where = {"single": "on one core", "ddp": "DDP x2", "fsdp2": "FSDP2 x2", "mirrored": "Mirrored x2"}[
+        strategy
+    ]
     return Row(
-        f"{_SHORT[framework]}_{name}",
-        f"{title}, {_FAMILIES[name]}, one core",
-        loops(module, *given, *sizes),
+        f"{_SHORT[framework]}_{'' if replicas == 1 else f'{strategy}_'}{name}",
+        f"{_NAMES[framework]} {where}, {_FAMILIES[name]}",
+        loops(
+            f"benchmarks.{_SHORT[framework]}_loops",
+            *given,
+            *sizes,
+            "--variants",
+            ",".join(("ours", "ours_again", *others)),
+        ),
         (
             *(
                 speed(f"throughput, ours / {shown}", "ours", other, AS_FAST)
@@ -206,12 +213,12 @@ def _saving(framework: Framework, kind: str) -> Row:
 # From one replica to two.
 
 
-def _speedup(framework: Framework) -> Row:
+def _speedup(framework: Framework, name: str, title: str, target: float, suffix: str = "") -> Row:
     """The limit is what two processes reach that share nothing but the machine."""
-    two, title = _TWO[framework]
+    two, where = _TWO[framework]
 
     def variants() -> dict[str, Variant]:
-        spec = _trained("compute_bound_cnn", framework, 16)
+        spec = _trained(name, framework, 16)
         half = override(spec, [f"global_batch_size={spec.global_batch_size // 2}"])
         one = _ONE[framework]
         return {
@@ -222,11 +229,11 @@ def _speedup(framework: Framework) -> Row:
         }
 
     return Row(
-        f"{_SHORT[framework]}_speedup",
-        f"{title}, speedup over one replica, {_SHOWN['cnn']}",
+        f"{_SHORT[framework]}_speedup{suffix}",
+        f"{where}, speedup over one replica, {title}",
         in_turns(variants),
         (
-            speed("throughput, 2 replicas / 1", "two", "one", Target(1.85)),
+            speed("throughput, 2 replicas / 1", "two", "one", Target(target)),
             speed("two processes that share nothing, half the batch each / 1", "apart", "one"),
             speed("noise: 1 replica / 1 replica again", "one", "again"),
         ),
@@ -240,10 +247,9 @@ def _trained(name: str, framework: Framework, steps: int) -> TrainSpec:
 
 def _dropout(framework: Framework) -> Row:
     """Keyed dropout is the same on every placement and in both frameworks; the stock one is neither."""
-    name = {"torch": "PyTorch", "tensorflow": "TensorFlow"}[framework]
     return Row(
         f"{_SHORT[framework]}_dropout",
-        f"{name}, dropout keyed by sample, one core",
+        f"{_NAMES[framework]}, dropout keyed by sample, one core",
         loops("benchmarks.dropout", "--framework", framework),
         (
             cost("time, keyed / stock, forward and backward, 32 x 128 x 256", "keyed", "stock"),
@@ -255,10 +261,9 @@ def _dropout(framework: Framework) -> Row:
 
 def _recorder(framework: Framework) -> Row:
     """A recorder in someone's own loop."""
-    name = {"torch": "PyTorch", "tensorflow": "TensorFlow"}[framework]
     return Row(
         f"{_SHORT[framework]}_recorder",
-        f"{name}, a loop of one's own, small CNN, one core",
+        f"{_NAMES[framework]}, a loop of one's own, small CNN, one core",
         loops("benchmarks.recorded", "--framework", framework),
         (
             cost("time, with a recorder / without", "recorded", "bare", Target(1.02, True)),
@@ -332,10 +337,20 @@ def _amounts(text: str) -> list[float]:
 ROWS: list[Row] = [
     *(row for kind in _SPECS for row in _torch(kind)),
     *(_tensorflow(kind) for kind in _SPECS),
-    *(_family(framework, name) for framework in ("torch", "tensorflow") for name in _FAMILIES),
+    *(_family(framework, name, "single") for framework in ("torch", "tensorflow") for name in _FAMILIES),
+    _family("torch", "gpt", "ddp", 2),
+    _family("torch", "gpt", "fsdp2", 2),
+    _family("tensorflow", "gpt", "mirrored", 2),
     *(_switches(framework, kind) for framework in ("torch", "tensorflow") for kind in _SPECS),
     *(_saving(framework, kind) for framework in ("torch", "tensorflow") for kind in _SPECS),
-    *(_speedup(framework) for framework in ("torch", "tensorflow")),
+    *(
+        _speedup(framework, *what)
+        for what in (
+            ("compute_bound_cnn", _SHOWN["cnn"], 1.85),
+            ("gpt", _FAMILIES["gpt"], 1.75, "_gpt"),
+        )
+        for framework in ("torch", "tensorflow")
+    ),
     *(_dropout(framework) for framework in ("torch", "tensorflow")),
     *(_recorder(framework) for framework in ("torch", "tensorflow")),
     _DIAGNOSES,

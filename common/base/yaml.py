@@ -95,7 +95,8 @@ def _refuse_references(text: str) -> None:
     """A few lines of them can describe more than fits in memory."""
     for event in yaml.parse(text, Loader=_Loader):
         if isinstance(event, yaml.AliasEvent):
-            raise yaml.composer.ComposerError(None, None, "references (*name) are not read", event.start_mark)
+            mark: Any = event.start_mark
+            raise yaml.composer.ComposerError(None, None, "references (*name) are not read", mark)
 
 
 def dump_plain(data: Any, **options: Any) -> str:
