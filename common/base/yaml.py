@@ -88,6 +88,8 @@ def parse_yaml(text: str, where: str) -> Any:
         raise SpecError(f"{where}: not YAML or JSON: nested too deeply") from None
     # PyYAML lets errors of its converters through: !!timestamp of a 13th month, !!bool maybe, 5,000 digits.
     except (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError) as error:
+        if "nesting depth" in str(error):  # libyaml's limit
+            raise SpecError(f"{where}: not YAML or JSON: nested too deeply") from None
         raise SpecError(f"{where}: not YAML or JSON: {' '.join(str(error).split())}") from None
 
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 from parity.common.execution.pass_context import Context
 from parity.common.spec import ModelSpec
 from parity.tf_impl.layers import build_layer
-from parity.tf_impl.layers.random import sample_words, words_in_passes
+from parity.tf_impl.layers.random import _words_in_passes, sample_words
 from parity.tf_impl.model import tensors_of
 from parity_tests.peers import Arrays
 
@@ -62,5 +62,5 @@ def words(facts: dict[str, Any], arrays: Arrays) -> Arrays:
     given = (tuple(facts["key"]), facts["step"], ids, facts["count"])
     words = sample_words(*given).numpy()
     # As on a GPU.
-    assert (words == words_in_passes(*given).numpy()).all()
+    assert (words == _words_in_passes(*given).numpy()).all()
     return {"words": words}

@@ -27,7 +27,7 @@ def sample_words(key: Key, step: Any, sample_ids: tf.Tensor, count: int) -> tf.T
         (batch, count) int64 in [0, 2^32).
     """
     if tf.config.list_physical_devices("GPU"):
-        return words_in_passes(key, step, sample_ids, count)
+        return _words_in_passes(key, step, sample_ids, count)
     own = tf.constant([key[0] | key[1] << 32], tf.uint64)
     first = tf.bitwise.left_shift(tf.cast(step, tf.uint64), tf.constant(32, tf.uint64))
 
@@ -43,7 +43,7 @@ def sample_words(key: Key, step: Any, sample_ids: tf.Tensor, count: int) -> tf.T
     return tf.cast(tf.reshape(found, [tf.shape(ids)[0], count]), tf.int64)
 
 
-def words_in_passes(key: Key, step: Any, sample_ids: tf.Tensor, count: int) -> tf.Tensor:
+def _words_in_passes(key: Key, step: Any, sample_ids: tf.Tensor, count: int) -> tf.Tensor:
     """The same in passes over whole tensors, on any device; on a CPU TensorFlow's kernel takes a third of the time."""
     blocks = -(-count // 4)
     batch = tf.shape(sample_ids)[0]
