@@ -18,6 +18,8 @@ LINES = {
     "pla digits_mlp": "unknown command 'pla'; did you mean 'plan'? see parity --help",
     "checkpoint lst": "parity checkpoint: error: unknown action 'lst'; did you mean 'list'? see parity checkpoint --help",
     "--json plan": "--json: flags come after the command; see parity --help",
+    "pair --lr 0.1": "parity pair: error: unknown flag --lr; did you mean '--optimizer'? see parity pair --help",
+    "pair --batch-size 8": "parity pair: error: unknown flag --batch-size; did you mean '--global-batch'? see parity pair --help",
     "plan --replcas 3 digits_mlp": "parity plan: error: unknown flag --replcas; did you mean '--replicas'? see parity plan --help",
     "plan --digests digits_mlp": "parity plan: error: --digests belongs to parity run; see parity plan --help",
     "plan digits_mlp --engine lightning": "parity plan: error: --engine belongs to python -m parity.tf_impl and parity.torch_impl; see parity plan --help",

@@ -24,6 +24,15 @@ from parity.common.commands import COMMANDS, GROUPS, VERDICTS, take_recipe, wrap
 
 _PACKAGE = __name__.rpartition(".")[0]
 _MOST_NAMED = 3
+# What training scripts call their flags.
+_CALLED = {
+    "--lr": "--optimizer",
+    "--learning-rate": "--optimizer",
+    "--momentum": "--optimizer",
+    "--weight-decay": "--optimizer",
+    "--batch-size": "--global-batch",
+    "--epochs": "--steps",
+}
 
 
 def main() -> None:
@@ -105,7 +114,7 @@ class Parser(argparse_flags.ArgumentParser):
             more = "" if name in ("framework", "strategy") else f",{name}=VALUE"
             self.error(f"{flag} is part of a placement: --placement FRAMEWORK:STRATEGY:REPLICAS{more}")
         shown = [name for name in known if self._option_string_actions[name].help != argparse.SUPPRESS]
-        self.error(f"unknown flag {flag}{did_you_mean(flag, shown)}")
+        self.error(f"unknown flag {flag}{did_you_mean(flag, shown, _CALLED)}")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is None or value in action.choices:

@@ -93,10 +93,8 @@ class Attention(Products, Contextual, NodeLayer):
 
     def _tensors(self, part: str) -> tuple[Tensor, Tensor | None]:
         """This rank's part of a kernel, and of its bias where there is one."""
-        bias = getattr(self, f"{part}_bias", None)
-        return self.division.part(
-            getattr(self, f"{part}_kernel")
-        ), None if bias is None else self.division.part(bias)
+        kernel, bias = getattr(self, f"{part}_kernel"), getattr(self, f"{part}_bias", None)
+        return self.division.part(kernel), None if bias is None else self.division.part(bias)
 
     def _split(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (-1, self.size)).transpose(1, 2)

@@ -55,14 +55,9 @@ class Products(nn.Module):
         """Product of an activation (..., k) and a weight (k, n), plus a bias (n,)."""
         if self.low is None:
             return F.linear(x, kernel.t(), bias)
-        y = self._project_low(x, kernel)
+        low = self.low
+        y = _Project8.apply(x, kernel) if low.float8 else _Matmul.apply(x, kernel, low, True)
         return y if bias is None else y + bias
-
-    def _project_low(self, x: Tensor, kernel: Tensor) -> Tensor:
-        assert self.low is not None
-        if self.low.float8:
-            return _Project8.apply(x, kernel)
-        return _Matmul.apply(x, kernel, self.low, True)
 
     def convolve(self, x: Tensor, kernel: Tensor, bias: Tensor | None, *geometry: Any) -> Tensor:
         """Convolution of channels-first activations; geometry as in torch.convolution."""

@@ -173,11 +173,12 @@ class BackwardSearch:
         off = [row for row in rows if not row.agrees]
         if not off or self.search.barrier >= 0:
             return rows
-        groups, agreed, limit = [off], set[str](), limits.LIVE_FLOAT64
+        groups, agreed = [off], set[str]()
+        limit: float = limits.LIVE_FLOAT64
         wrong = self.search.wrong_loss
         if bench.trains_by_step and wrong is not None and self.search.blocks_gradients is None:
             # What a step sends back from its loss is its own; losses that hardly differ do not account for all that does.
-            limit = limits.Limit(limits.OF_ANOTHER_LOSS * self.search.findings[wrong].deviation)
+            limit = limits.OF_ANOTHER_LOSS * self.search.findings[wrong].deviation
             off = [row for row in off if row.deviation > limit]
             if not off:
                 return rows
