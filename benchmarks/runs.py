@@ -111,5 +111,5 @@ def _train(team: list[Worker], variant: Variant, folder: Path) -> tuple[float, d
 
 
 def seconds_a_step(record: RunRecord) -> float:
-    """Of a full global batch: the median after the warm-up."""
-    return record.spec.global_batch_size / timing_of(record).median
+    """Of a full global batch, whose samples or tokens are counted: the median after the warm-up."""
+    return float(record.columns["count"].max()) / timing_of(record).median
