@@ -29,7 +29,7 @@ from parity_tests.helpers.pairs import pair_request
 MODELS = "parity_tests.external_models"
 # What each model is given.
 DATA = (
-    dict.fromkeys(("images", "drops", "grouped"), "images")
+    dict.fromkeys(("images", "drops", "grouped", "packed"), "images")
     | dict.fromkeys(("attention", "masked", "attends", "hidden", "sequence", "heads", "formulas"), "texts")
     | dict.fromkeys(("steps", "dropping_steps", "last_steps", "step_dropout"), "texts")
     | dict.fromkeys(("modulated", "encoded", "scored", "states", "lstm_states", "pooled"), "texts")
@@ -319,6 +319,12 @@ WRONG = [
     ),
     ("formulas", "Formulas", "root", [("forward/head", "operation:left_out", "where Keras computes sqrt(")]),
     ("grouped", "Grouped", "largest", [("forward/head", "operation:operation", "max(grouped")]),
+    (
+        "packed",
+        "Packed",
+        "unshuffled",
+        [("forward/norm", "operation:arrangement", "(of stem, then pixel_unshuffle to 16x16x4x4) where")],
+    ),
     ("heads", "Heads", "view", [("forward/joined", "operation:arrangement", "query, then view to 16x2x7x4")]),
     ("heads", "Heads", "view, sine", [("forward/joined", "operation:other", "sin((query @ key) / 2)")]),
     (
@@ -813,6 +819,7 @@ def test_what_is_wired_otherwise_is_named(
             ("heads", "Heads"),
             ("formulas", "Formulas"),
             ("grouped", "Grouped"),
+            ("packed", "Packed"),
             ("plain", "Plain"),
             ("tokens", "Tokens"),
             ("steps", "Steps"),

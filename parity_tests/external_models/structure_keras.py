@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import keras
 from keras import layers, ops
 
@@ -105,6 +107,24 @@ def grouped() -> keras.Model:
     x = keras.Input((8, 8, 3))
     y = layers.Conv2D(8, 3, groups=1, name="first")(x)
     y = layers.Conv2D(12, 3, groups=4, activation="tanh", name="grouped")(y)
+    return keras.Model(x, layers.Dense(3, name="head")(layers.GlobalAveragePooling2D(name="mean")(y)))
+
+
+class Packs(layers.Layer):
+    """Each two by two pixels as the channels of one."""
+
+    def call(self, x: Any) -> Any:
+        _, height, width, channels = x.shape
+        x = ops.reshape(x, (-1, height // 2, 2, width // 2, 2, channels))
+        x = ops.transpose(x, (0, 1, 3, 2, 4, 5))
+        return ops.reshape(x, (-1, height // 2, width // 2, 4 * channels))
+
+
+def packed() -> keras.Model:
+    """A norm of groups of what stands in that order."""
+    x = keras.Input((8, 8, 3))
+    y = Packs(name="pack")(layers.Conv2D(4, 3, padding="same", name="stem")(x))
+    y = layers.Activation("tanh")(layers.GroupNormalization(4, epsilon=1e-5, name="norm")(y))
     return keras.Model(x, layers.Dense(3, name="head")(layers.GlobalAveragePooling2D(name="mean")(y)))
 
 

@@ -190,6 +190,22 @@ class Grouped(nn.Module):
         return self.head(y.amax((2, 3)) if "largest" in self.wrong else y.mean((2, 3)))
 
 
+class Packed(nn.Module):
+    def __init__(self, wrong: str = "") -> None:
+        super().__init__()
+        self.wrong = wrong
+        self.stem = nn.Conv2d(3, 4, 3, padding=1)
+        self.norm, self.head = nn.GroupNorm(4, 16), nn.Linear(16, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.stem(x)
+        if "unshuffled" in self.wrong:
+            y = F.pixel_unshuffle(y, 2)
+        else:
+            y = y.unflatten(3, (-1, 2)).unflatten(2, (-1, 2)).permute(0, 3, 5, 1, 2, 4).flatten(1, 3)
+        return self.head(self.norm(y).tanh().mean((2, 3)))
+
+
 class Norms(nn.Module):
     def __init__(self, wrong: str = "") -> None:
         super().__init__()

@@ -22,6 +22,7 @@ _REARRANGING = frozenset(
     (
         *("Reshape", "Transpose", "ExpandDims", "Squeeze", "Identity", "IdentityN", "Cast", "Snapshot"),
         *("StopGradient", "PreventGradient", "BroadcastTo", "ReadVariableOp", "EnsureShape"),
+        *("DepthToSpace", "SpaceToDepth"),
     )
 )
 _WITHOUT_NUMBERS = (tf.resource, tf.variant, tf.string)

@@ -25,6 +25,7 @@ _REARRANGING = frozenset(
         *("view", "_unsafe_view", "reshape", "_reshape_alias", "permute", "transpose", "t", "unsqueeze"),
         *("squeeze", "expand", "clone", "contiguous", "detach", "alias", "_to_copy", "copy", "lift_fresh"),
         *("view_as_real", "view_as_complex", "_conj", "resolve_conj"),
+        *("pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "native_channel_shuffle"),
     )
 )
 # They make what is filled later.

@@ -109,6 +109,8 @@ class Difference:
         """What Keras computes, as torch has it."""
         if self.kind == "arrangement" and not self.keras.name:
             return ", then ".join([str(self.keras), *self.keras.chain])
+        if self.kind == "arrangement":
+            return f"{self._keras_told} {_arranged(self.keras)}"
         if self.kind == "divisor":
             return f"a sum divided by {self._keras_told}"
         taken = (
