@@ -84,7 +84,7 @@ class Step(StepBase):
 
     def sum_over_replicas(self, local: LocalGradients) -> Reduced:
         """The sums over the replicas of loss sums and counts, and of gradients, divided by `averages_over`."""
-        pieces = self.optimizer.join_gradients(self.strategy.reduced(local.gradients))
+        pieces = self.optimizer.join(self.strategy.reduced(local.gradients))
         # Begun by `_passes`, beside the backward pass or with its gradients.
         loss_sum, count, *compared = local.pending_sums()
         return Reduced(pieces, loss_sum, count, [*compared, *self._own[: len(compared)]])

@@ -79,7 +79,6 @@ class Optimizer(JoinedTensors):
     """
 
     def __init__(self, spec: OptimizerBase, model: Model, strategy: Strategy) -> None:
-        super().__init__()
         self.spec = spec
         self.slots: dict[str, dict[str, Tensor]] = {}
         self._strategy = strategy
@@ -143,22 +142,17 @@ class Optimizer(JoinedTensors):
             return [gradient * factor for gradient, factor in zip(gradients, factors, strict=True)]
         if spec.clip_global_norm is not None:
             factor = (spec.clip_global_norm / (norm + spec.clip_epsilon)).clamp(max=1)
-            if self._runs is None:
-                return list(torch._foreach_mul(gradients, factor))
-            # Where the changes will be: what a part is made of is read before it is written.
-            pairs = zip(gradients, self.memory("changes"), strict=True)
-            return [torch.mul(gradient, factor, out=into) for gradient, into in pairs]
+            return list(torch._foreach_mul(gradients, factor))
         return gradients
 
     @torch.no_grad()
     def update(self, gradients: list[Tensor], scalars: dict[str, float]) -> list[Tensor]:
         """Update weights and slots in place; return the changes of the weights, all in pieces as of `join`."""
-        weights = self.weights
-        changes = list(gradients) if self._runs is None else self.memory("changes")
+        weights, changes = self.weights, list(gradients)
         for group in self._groups:
             if self._runs:
                 (place,) = group.places
-                _in_parts(group, scalars, weights[place], gradients[place], changes[place])
+                changes[place] = _in_parts(group, scalars, weights[place], gradients[place])
                 continue
             mine = [[values[place] for place in group.places] for values in (weights, gradients)]
             tensors = [self._tensors[place] for place in group.places]
@@ -192,13 +186,12 @@ class Optimizer(JoinedTensors):
         return list(self.slots.get(AVERAGE, {}).values())
 
 
-def _in_parts(
-    group: _Group, scalars: dict[str, float], weight: Tensor, gradient: Tensor, changes: Tensor
-) -> None:
-    """Update one long tensor, a part at a time, which stays in the cache; `changes` may lie where the gradient does.
+def _in_parts(group: _Group, scalars: dict[str, float], weight: Tensor, gradient: Tensor) -> Tensor:
+    """Update one long tensor, a part at a time, which stays in the cache; its changes.
 
     A rule that looks at whole tensors keeps all from being joined.
     """
+    changes = torch.empty_like(weight)
     slots = [slot.split(_PART) for (slot,) in group.slots.values()]
     parts = (tensor.split(_PART) for tensor in (weight, gradient, changes))
     for w, g, change, *own in zip(*parts, *slots, strict=True):
@@ -207,6 +200,7 @@ def _in_parts(
         if made is not change:
             change.copy_(made)
         w.add_(change)
+    return changes
 
 
 def build_optimizer(spec: OptimizerBase, model: Model, strategy: Strategy) -> Optimizer:

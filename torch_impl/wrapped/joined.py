@@ -21,32 +21,14 @@ class JoinedTensors:
     # These long tensors, where the weights themselves lie in them.
     _long = None
 
-    def __init__(self) -> None:
-        self._memory: dict[str, list[Tensor]] = {}
-
     def join(self, parts: list[Tensor]) -> list[Tensor]:
         """This rank's parts of all parameters, or of their gradients, in as few pieces as there can be."""
         if self._runs is None:
             return parts
         return [torch.cat([parts[place].reshape(-1) for place in places]) for places in self._runs]
 
-    def memory(self, what: str) -> list[Tensor]:
-        """Long tensors that are written at every step: new memory would cost as much as what is computed in it."""
-        if what not in self._memory:
-            self._memory[what] = list(map(torch.empty_like, self.weights))
-        return self._memory[what]
-
-    def join_gradients(self, parts: list[Tensor]) -> list[Tensor]:
-        """As `join`, into the memory of the last step's."""
-        if self._runs is None:
-            return parts
-        pieces = self.memory("gradients")
-        for piece, places in zip(pieces, self._runs, strict=True):
-            torch.cat([parts[place].reshape(-1) for place in places], out=piece)
-        return pieces
-
     def scaled(self, pieces: list[Tensor], factor: Tensor) -> list[Tensor]:
-        """Gradients of `join_gradients` times a number; in place where they are copies."""
+        """Gradients in pieces times a number; in place where `join` has made copies of them."""
         if self._runs is None:
             return list(torch._foreach_mul(pieces, factor))
         torch._foreach_mul_(pieces, factor)
