@@ -37,10 +37,10 @@ def sample_words(key: Key, step: Any, sample_ids: tf.Tensor, count: int) -> tf.T
             shape=[count], key=own, counter=counter, alg=_PHILOX, dtype=tf.uint32
         )
 
-    ids = tf.cast(sample_ids, tf.uint64)
+    # One more than there are: a replica may have no samples, over which XLA maps nothing.
+    ids = tf.pad(tf.cast(sample_ids, tf.uint64), [[0, 1]])
     found = tf.map_fn(words, ids, parallel_iterations=1, fn_output_signature=tf.uint32)
-    # Of no samples at all it has no second axis.
-    return tf.cast(tf.reshape(found, [tf.shape(ids)[0], count]), tf.int64)
+    return tf.cast(found[:-1], tf.int64)
 
 
 def _words_in_passes(key: Key, step: Any, sample_ids: tf.Tensor, count: int) -> tf.Tensor:
