@@ -29,17 +29,19 @@ def sample_words(key: Key, step: Any, sample_ids: tf.Tensor, count: int) -> tf.T
     if tf.config.list_physical_devices("GPU"):
         return _words_in_passes(key, step, sample_ids, count)
     own = tf.constant([key[0] | key[1] << 32], tf.uint64)
-    first = tf.bitwise.left_shift(tf.cast(step, tf.uint64), tf.constant(32, tf.uint64))
+    ids = tf.cast(sample_ids, tf.uint64)
+    # One number, or one a sample as Keras's fit hands them on.
+    steps = tf.zeros_like(ids) + tf.reshape(tf.cast(step, tf.uint64), [-1])
+    counters = tf.stack([tf.bitwise.left_shift(steps, tf.constant(32, tf.uint64)), ids], 1)
 
-    def words(sample_id: tf.Tensor) -> tf.Tensor:
-        counter = tf.stack([first, sample_id])
+    def words(counter: tf.Tensor) -> tf.Tensor:
         return tf.raw_ops.StatelessRandomUniformFullIntV2(
             shape=[count], key=own, counter=counter, alg=_PHILOX, dtype=tf.uint32
         )
 
     # One more than there are: a replica may have no samples, over which XLA maps nothing.
-    ids = tf.pad(tf.cast(sample_ids, tf.uint64), [[0, 1]])
-    found = tf.map_fn(words, ids, parallel_iterations=1, fn_output_signature=tf.uint32)
+    padded = tf.pad(counters, [[0, 1], [0, 0]])
+    found = tf.map_fn(words, padded, parallel_iterations=1, fn_output_signature=tf.uint32)
     return tf.cast(found[:-1], tf.int64)
 
 
