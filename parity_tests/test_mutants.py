@@ -51,8 +51,8 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
 
 # Of torch_mlp: the file, the change, and the outcome, or the stage and the cause of the first finding, if one fits.
 TRIED = [
-    ("optimizers/adam.py", "1 - spec.beta_1 -> spec.beta_1", "slots", "term_scaled"),
-    ("optimizers/adam.py", "torch._foreach_add_(root, spec.epsilon) -> pass", "update", ""),
+    ("optimizers/adam.py", "given.scalars['step_size'] * correction -> correction", "update", ""),
+    ("optimizers/adam.py", "spec.epsilon * correction -> correction", "update", ""),
     ("losses.py", "F.cross_entropy", "error", ""),
     ("step.py", "self._compares and (not self._own) -> self._compares or", "survivor", ""),
 ]
