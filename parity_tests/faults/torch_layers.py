@@ -109,11 +109,13 @@ def dropout_the_same_in_every_step() -> Iterator[None]:  # 26: along the other a
 
 @fault
 def square_kernel_transposed() -> Iterator[None]:  # 27
-    def project(self: Any, x: torch.Tensor, part: str) -> torch.Tensor:
-        kernel = getattr(self, f"{part}_kernel")
-        return x @ (kernel.T if part == "value" else kernel) + getattr(self, f"{part}_bias")
+    stock = SelfAttention._tensors
 
-    with patch.object(SelfAttention, "_project", project):
+    def tensors(self: Any, part: str) -> tuple[torch.Tensor, torch.Tensor | None]:
+        kernel, bias = stock(self, part)
+        return kernel.T if part == "value" else kernel, bias
+
+    with patch.object(SelfAttention, "_tensors", tensors):
         yield
 
 
