@@ -61,9 +61,9 @@ def causal_mask_forgotten() -> Iterator[None]:  # 31
 def lstm_gates_swapped() -> Iterator[None]:  # 30: the order i, f, o, c
     real = recurrent.LSTM._step
 
-    def swapped(gates: Any) -> list:
-        i, f, c, o = gates
-        return [i, f, o, c]
+    def swapped(gates: Any) -> Any:
+        i, f, c, o = tf.split(gates, 4, -1)
+        return tf.concat([i, f, o, c], -1)
 
     def step(self: Any, token: Any, state: Any, recur: Any) -> Any:
         return real(self, swapped(token), state, [lambda hidden: swapped(recur[0](hidden))])

@@ -178,8 +178,8 @@ def padding_on_the_other_side() -> Iterator[None]:  # 29
 def lstm_gates_swapped() -> Iterator[None]:  # 30
     def swapped(self: Any, tensor: torch.Tensor) -> torch.Tensor:
         del self
-        i, f, c, o = tensor.chunk(4, -1)
-        return torch.cat([i, c, f, o], -1)
+        i, f, c, o = tensor.chunk(4)
+        return torch.cat([i, c, f, o])
 
     with patch.object(LSTM, "_native_order", swapped):
         yield
