@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +32,7 @@ from parity.common.spec.layers import (
     GlobalAveragePool,
     MaxPool2D,
 )
+from parity.common.spec.optimizers import OptimizerBase
 from parity.common.spec.sources import Npz, Synthetic
 
 _IMAGES = "images.npz"
@@ -82,38 +83,34 @@ def overhead_bound_net(convention: Convention = "keras") -> TrainSpec:
 def small_gpt(dropout: float) -> TrainSpec:
     """Two GPT-2 blocks of 128 features over 64 tokens, batch 16, with dropout where GPT-2 has it."""
     vocabulary, tokens = 256, 64
-    return TrainSpec(
-        name="small_gpt",
-        model=gpt2_model(vocabulary, tokens, tokens, width=128, depth=2, heads=4, dropout=dropout),
-        data=DataSpec(
-            source=Synthetic(shape=(tokens,), target="next", vocabulary=vocabulary),
-            train_samples=1024,
-            eval_samples=0,
-        ),
-        optimizer=SGD(learning_rate=0.05, momentum=0.9),
-        global_batch_size=16,
-        steps=40,
-        precision="float32",
+    return _of_texts(
+        "small_gpt",
+        "keras",
+        gpt2_model(vocabulary, tokens, tokens, width=128, depth=2, heads=4, dropout=dropout),
+        Synthetic(shape=(tokens,), target="next", vocabulary=vocabulary),
+        (1024, 16),
+        SGD(learning_rate=0.05, momentum=0.9),
     )
 
 
 def gpt(convention: Convention = "keras") -> TrainSpec:
     """Four GPT-2 blocks of 256 features over 128 tokens, batch 8, AdamW, clipped."""
     vocabulary, tokens = 512, 128
-    return TrainSpec(
-        name="gpt",
-        convention=convention,
-        model=gpt2_model(vocabulary, tokens, tokens, width=256, depth=4, heads=8, dropout=0.0),
-        data=DataSpec(
-            source=Synthetic(shape=(tokens,), target="next", vocabulary=vocabulary),
-            train_samples=512,
-            eval_samples=0,
-        ),
-        optimizer=AdamW(learning_rate=3e-4, clip_global_norm=1.0),
-        global_batch_size=8,
-        steps=40,
-        precision="float32",
+    return _of_texts(
+        "gpt",
+        convention,
+        gpt2_model(vocabulary, tokens, tokens, width=256, depth=4, heads=8, dropout=0.0),
+        Synthetic(shape=(tokens,), target="next", vocabulary=vocabulary),
+        (512, 8),
+        AdamW(learning_rate=3e-4, clip_global_norm=1.0),
     )
+
+
+def gpt_sizes(spec: TrainSpec) -> tuple[int, int, int, int]:
+    """(vocabulary, features, blocks, heads) of a spec of `gpt`."""
+    (tied,) = spec.model.layers
+    blocks = [layer for layer in tied.layers if (layer.name or "").startswith("block_")]
+    return tied.vocabulary, tied.features, len(blocks), blocks[0].layers[0].layers[1].heads
 
 
 def _recurrent(name: str, kind: type[LSTM] | type[GRU], convention: Convention) -> TrainSpec:
@@ -125,19 +122,13 @@ def _recurrent(name: str, kind: type[LSTM] | type[GRU], convention: Convention) 
         kind(units=units),
         Dense(name="head", units=10),
     )
-    return TrainSpec(
-        name=name,
-        convention=convention,
-        model=ModelSpec(input_shape=(tokens,), inputs="tokens", layers=layers),
-        data=DataSpec(
-            source=Synthetic(shape=(tokens,), classes=10, vocabulary=vocabulary),
-            train_samples=1024,
-            eval_samples=0,
-        ),
-        optimizer=Adam(learning_rate=1e-3),
-        global_batch_size=32,
-        steps=40,
-        precision="float32",
+    return _of_texts(
+        name,
+        convention,
+        ModelSpec(input_shape=(tokens,), inputs="tokens", layers=layers),
+        Synthetic(shape=(tokens,), classes=10, vocabulary=vocabulary),
+        (1024, 32),
+        Adam(learning_rate=1e-3),
     )
 
 
@@ -149,6 +140,28 @@ def lstm(convention: Convention = "keras") -> TrainSpec:
 def gru(convention: Convention = "keras") -> TrainSpec:
     """A classifier of texts by two GRUs."""
     return _recurrent("gru", GRU, convention)
+
+
+def _of_texts(
+    name: str,
+    convention: Convention,
+    model: ModelSpec,
+    source: Synthetic,
+    sizes: tuple[int, int],
+    optimizer: OptimizerBase,
+) -> TrainSpec:
+    """sizes: the samples, and those of a batch."""
+    samples, batch = sizes
+    return TrainSpec(
+        name=name,
+        convention=convention,
+        model=model,
+        data=DataSpec(source=source, train_samples=samples, eval_samples=0),
+        optimizer=optimizer,
+        global_batch_size=batch,
+        steps=40,
+        precision="float32",
+    )
 
 
 def _convolution(filters: int) -> tuple[LayerSpec, ...]:
@@ -182,23 +195,29 @@ def get(name: str, convention: Convention = "keras") -> TrainSpec:
     source = spec.data.source
     if isinstance(source, Synthetic):
         # In memory, as in the hand-written loops; they are made from their ids otherwise, a batch at a time.
-        samples, _ = sources.load_for(spec)
-        inputs, targets = samples.rows(np.arange(spec.data.train_samples))
-        made = Npz(path=str(_prepared(f"{name}.npz", inputs, targets)), inputs="inputs", targets="targets")
+        path = _prepared(
+            f"{name}.npz", lambda: sources.load_for(spec)[0].rows(np.arange(spec.data.train_samples))
+        )
+        made = Npz(path=str(path), inputs="inputs", targets="targets")
         return spec.model_copy(update={"data": spec.data.model_copy(update={"source": made})})
     if isinstance(source, Npz):
-        shape = (_SAMPLES, 32, 32, 3)
-        inputs = (256 * rng.uniform(rng.derive_key(0, "benchmark images"), shape)).astype(np.uint8)
-        return override(spec, [f"data.source.path={_prepared(_IMAGES, inputs, np.arange(_SAMPLES) % 10)}"])
+        return override(spec, [f"data.source.path={_prepared(_IMAGES, _images)}"])
     return spec
 
 
-def _prepared(name: str, inputs: np.ndarray, targets: np.ndarray) -> Path:
+def _images() -> tuple[np.ndarray, np.ndarray]:
+    shape = (_SAMPLES, 32, 32, 3)
+    inputs = (256 * rng.uniform(rng.derive_key(0, "benchmark images"), shape)).astype(np.uint8)
+    return inputs, np.arange(_SAMPLES) % 10
+
+
+def _prepared(name: str, make: Callable[[], Sequence[np.ndarray]]) -> Path:
     """A file of samples: in the machine's place for temporary files, so that it is made once."""
     folder = Path(tempfile.gettempdir()) / f"parity-benchmarks-{os.getuid()}"
     path = folder / name
     if not path.exists():
         folder.mkdir(exist_ok=True)
+        inputs, targets = make()
         # Whole, or not there: several processes may come here at once.
         handle, part = tempfile.mkstemp(suffix=".npz", dir=folder)
         os.close(handle)

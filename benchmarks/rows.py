@@ -117,8 +117,9 @@ _FAMILIES = {
 }
 
 
-def _family(framework: Framework, name: str, strategy: str, replicas: int = 1) -> Row:
-    """A family beside stock code."""
+def _family(framework: Framework, name: str, strategy: str) -> Row:
+    """A family beside stock code, of one replica or of two."""
+    replicas = 1 if strategy == "single" else 2
     others = {"bare": "bare loop"} | ({"keras_fit": "Keras fit"} if framework == "tensorflow" else {})
     given = ("--placement", strategy) if framework == "torch" else ()
     sizes = ("--replicas", str(replicas), "--spec", name, "--block-steps", "8")
@@ -338,9 +339,9 @@ ROWS: list[Row] = [
     *(row for kind in _SPECS for row in _torch(kind)),
     *(_tensorflow(kind) for kind in _SPECS),
     *(_family(framework, name, "single") for framework in ("torch", "tensorflow") for name in _FAMILIES),
-    _family("torch", "gpt", "ddp", 2),
-    _family("torch", "gpt", "fsdp2", 2),
-    _family("tensorflow", "gpt", "mirrored", 2),
+    _family("torch", "gpt", "ddp"),
+    _family("torch", "gpt", "fsdp2"),
+    _family("tensorflow", "gpt", "mirrored"),
     *(_switches(framework, kind) for framework in ("torch", "tensorflow") for kind in _SPECS),
     *(_saving(framework, kind) for framework in ("torch", "tensorflow") for kind in _SPECS),
     *(

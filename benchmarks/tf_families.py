@@ -9,6 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from benchmarks import models
 from parity.common.spec import TrainSpec
 from parity.common.state.canonical import initial_state
 
@@ -35,14 +36,11 @@ class _Tied(keras.layers.Layer):
 
 
 def _gpt(spec: TrainSpec) -> keras.Model:
-    tied = spec.model.layers[0]
-    blocks = [layer for layer in tied.layers if (layer.name or "").startswith("block_")]
-    heads = blocks[0].layers[0].layers[1].heads
-    width = tied.features
+    vocabulary, width, depth, heads = models.gpt_sizes(spec)
     inputs = keras.Input(spec.model.input_shape, dtype="int32")
-    embedding = keras.layers.Embedding(tied.vocabulary, width)
+    embedding = keras.layers.Embedding(vocabulary, width)
     x = _Positions()(embedding(inputs))
-    for _ in blocks:
+    for _ in range(depth):
         y = keras.layers.LayerNormalization(epsilon=1e-5)(x)
         attention = keras.layers.MultiHeadAttention(heads, width // heads)
         x = x + attention(y, y, use_causal_mask=True)

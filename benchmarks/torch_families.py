@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from benchmarks import models
 from parity.common.spec import TrainSpec
 from parity.common.state.canonical import initial_state
 
@@ -54,15 +55,13 @@ class Gpt(nn.Module):
 
     def __init__(self, spec: TrainSpec, values: Values) -> None:
         super().__init__()
-        tied = spec.model.layers[0]
-        (tokens,), width = spec.model.input_shape, tied.features
-        blocks = [layer for layer in tied.layers if (layer.name or "").startswith("block_")]
-        heads = blocks[0].layers[0].layers[1].heads
-        self.tokens = nn.Embedding(tied.vocabulary, width)
+        vocabulary, width, depth, heads = models.gpt_sizes(spec)
+        (tokens,) = spec.model.input_shape
+        self.tokens = nn.Embedding(vocabulary, width)
         self.positions = nn.Embedding(tokens, width)
-        self.blocks = nn.ModuleList(Block(width, heads) for _ in blocks)
+        self.blocks = nn.ModuleList(Block(width, heads) for _ in range(depth))
         self.norm = nn.LayerNorm(width)
-        self.head = nn.Linear(width, tied.vocabulary, bias=False)
+        self.head = nn.Linear(width, vocabulary, bias=False)
         self.head.weight = self.tokens.weight
         _set(self.tokens.weight, values("tokens/embedding"))
         _set(self.positions.weight, values("tokens/position_embedding/embedding"))

@@ -57,8 +57,8 @@ class Recurrent(Products, Contextual, NodeLayer):
             inputs = [x * one[:, None] for one in tf.unstack(kept, axis=1)]
         kernels = tf.split(self._tensor(prefix, "kernel"), len(inputs), -1)
         # The tokens first, which is cheaper here than of the products.
-        firsts = [tf.transpose(one, [1, 0, 2]) for one in inputs]
-        products = [self.project(one, kernel) for one, kernel in zip(firsts, kernels, strict=True)]
+        turned = [tf.transpose(one, [1, 0, 2]) for one in inputs]
+        products = [self.project(one, kernel) for one, kernel in zip(turned, kernels, strict=True)]
         products = tf.concat(products, -1)
         if spec.use_bias:
             products += self._tensor(prefix, "bias")

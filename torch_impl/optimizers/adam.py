@@ -26,9 +26,11 @@ def moments(given: Update) -> tuple[list[Tensor], list[Tensor]]:
 @register(Adam, AdamW)
 def adam(given: Update) -> list[Tensor]:
     """The corrected first moment over the root of the second."""
+    return _fused(given) if given.gradients[0].device.type == "cpu" else _in_passes(given)
+
+
+def _in_passes(given: Update) -> list[Tensor]:
     spec, scalars = given.spec, given.scalars
-    if given.gradients[0].device.type == "cpu":
-        return _fused(given)
     first, second = moments(given)
     if spec.amsgrad:
         largest = given.slots["largest_second_moment"]
@@ -43,7 +45,7 @@ def adam(given: Update) -> list[Tensor]:
 
 
 def _fused(given: Update) -> list[Tensor]:
-    """As `adam`, in one pass over the memory instead of nine.
+    """As `_in_passes`, in one pass over the memory instead of nine.
 
     PyTorch's kernel updates zeros, which gives the change alone, at a step so late that its own corrections are one:
     S m / (sqrt(v) / C + epsilon) = S C m / (sqrt(v) + epsilon C), with our step size S and correction C.

@@ -196,9 +196,7 @@ def _in_parts(group: _Group, scalars: dict[str, float], weight: Tensor, gradient
     parts = (tensor.split(_PART) for tensor in (weight, gradient, changes))
     for w, g, change, *own in zip(*parts, *slots, strict=True):
         named = {name: [part] for name, part in zip(group.slots, own, strict=True)}
-        (made,) = changes_of(group.rule, scalars, [w], [g], named, into=[change])
-        if made is not change:
-            change.copy_(made)
+        change.copy_(changes_of(group.rule, scalars, [w], [g], named)[0])
         w.add_(change)
     return changes
 

@@ -35,9 +35,8 @@ def changes_of(
     slots: dict[str, list[Tensor]],
     tensors: Sequence[CanonicalTensor] = (),
     strategy: Strategy | None = None,
-    into: list[Tensor] | None = None,
 ) -> list[Tensor]:
-    """The changes of weights by their decay and their rule, in `into` where they are a sum; changes the slots in place.
+    """The changes of weights by their decay and their rule; changes the slots in place.
 
     Rules that treat each element by itself need neither `tensors` nor `strategy`.
     """
@@ -48,8 +47,4 @@ def changes_of(
         decay = torch._foreach_mul(weights, -scalars["learning_rate"] * rule.weight_decay)
     given = base.Update(rule, scalars, weights, decay, gradients, slots, list(tensors), strategy)
     changes = around("rule", base._RULES[type(rule)])(given)
-    if decay is None:
-        return changes
-    if into is None:
-        return list(torch._foreach_add(changes, decay))
-    return [torch.add(*pair, out=memory) for *pair, memory in zip(changes, decay, into, strict=True)]
+    return changes if decay is None else torch._foreach_add(changes, decay)

@@ -163,27 +163,21 @@ class BackwardSearch:
 
         Where something before is wrong, each layer's gradients by themselves: it is given what comes back to Keras's.
         """
-        bench = self.search.bench
-        blocked = self.search.wrong_loss is not None or self.search.blocks_gradients is not None
+        bench, wrong, limit = self.search.bench, self.search.wrong_loss, float(limits.LIVE_FLOAT64)
+        blocked = wrong is not None or self.search.blocks_gradients is not None
+        if bench.trains_by_step and wrong is not None and self.search.blocks_gradients is None:
+            # What a step sends back from its loss is its own; losses that hardly differ do not account for all that does.
+            limit, blocked = limits.OF_ANOTHER_LOSS * self.search.findings[wrong].deviation, False
         send = bench.sent(trace.reference) if blocked else None
 
         def compared_now() -> list[TensorComparison]:
             return gradients(bench, trace.reference, bench.torch_pass(True, trace.injections, send=send))
 
-        off = [row for row in rows if not row.agrees]
+        off = [row for row in rows if not row.agrees and row.deviation > limit]
         if not off or self.search.barrier >= 0:
             return rows
         groups, agreed = [off], set[str]()
-        limit: float = limits.LIVE_FLOAT64
-        wrong = self.search.wrong_loss
-        if bench.trains_by_step and wrong is not None and self.search.blocks_gradients is None:
-            # What a step sends back from its loss is its own; losses that hardly differ do not account for all that does.
-            limit = limits.OF_ANOTHER_LOSS * self.search.findings[wrong].deviation
-            off = [row for row in off if row.deviation > limit]
-            if not off:
-                return rows
-            groups, send, blocked = [off], None, False
-        elif blocked:
+        if blocked:
             now = compared_now()
             agreed = {place_of(row) for row in now if row.agrees}
             off = [row for row in now if not row.agrees and not self._is_replaced(row)]
