@@ -561,12 +561,14 @@ def _elsewhere(cause: Cause, case: Case, match: Match) -> tuple[list[int], str]:
     but = ""
     if case.step is None or cause.needs_the_step_before:
         return held, but
+    # Where nothing but a size speaks for it, a size is all that it predicts.
+    sized = cause.experiment is by_size and match.after > limits.UNEXPLAINED * match.before
     others = sorted(case.others, key=lambda other: other.finding is None)[: limits.STEPS_PREDICTED]
     for other in others:
         there = case.at(other, match)
         again = next((m for m in _matches(cause, there) if match.claims(m.facts, m.cause, m.value)), None)
         most = max(there.allowed, limits.FITS)
-        if again is not None and again.after <= max(most, limits.UNEXPLAINED * again.before):
+        if again is not None and (sized or again.after <= max(most, limits.UNEXPLAINED * again.before)):
             held += [other.step] if again.before > most and other.finding is not None else []
         elif other.finding is not None or (again is not None and _is_a_number(match)):
             return [], "refuted"
