@@ -36,7 +36,7 @@ SMALL = ("digits_mlp", "digits_cnn", "lenet5:tiny", "autoencoder:tiny", "wide_an
 _TENSORFLOW_EVERY = 3
 
 _PRECISIONS = ("float64",) * 7 + ("float32", "bfloat16_mixed", "float16_mixed")
-_OPTIMIZERS = (
+OPTIMIZERS = (
     (),
     (),
     ("optimizer={kind: sgd, learning_rate: 0.02}",),
@@ -51,7 +51,7 @@ _OPTIMIZERS = (
     ("optimizer={kind: adamax, learning_rate: 0.002}",),
     ("optimizer={kind: nadam, learning_rate: 0.002}",),
 )
-_SCHEDULES = (
+SCHEDULES = (
     (),
     (),
     ("schedule={kind: constant}",),
@@ -113,7 +113,7 @@ def _drawn(draw: random.Random, number: int) -> CleanRun | None:
     reference, candidate = _tensorflow_pair(draw) if with_tensorflow else _torch_pair(draw)
     if reference == candidate:
         return None
-    more = [*draw.choice(_OPTIMIZERS), *draw.choice(_SCHEDULES), *draw.choice(_DATA)]
+    more = [*draw.choice(OPTIMIZERS), *draw.choice(SCHEDULES), *draw.choice(_DATA)]
     more += [f"convention={draw.choice(('keras', 'torch'))}", f"precision={draw.choice(_PRECISIONS)}"]
     more.append(f"seed={draw.randrange(1000)}")
     try:

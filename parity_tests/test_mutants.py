@@ -53,6 +53,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
 TRIED = [
     ("optimizers/adam.py", "given.scalars['step_size'] * correction -> correction", "update", ""),
     ("optimizers/adam.py", "spec.epsilon * correction -> correction", "update", ""),
+    ("optimizers/adam.py", "False -> True", "slots", "term_scaled"),
     ("losses.py", "F.cross_entropy", "error", ""),
     ("step.py", "self._compares and (not self._own) -> self._compares or", "survivor", ""),
 ]

@@ -93,7 +93,8 @@ def second_moment_in_float32() -> Iterator[None]:  # 33
             moment.copy_(moment.float())
         return first, second
 
-    with patch.object(optimizers.adam, "moments", moments):
+    in_passes = patch.object(optimizers.adam, "_fused", optimizers.adam._in_passes)
+    with patch.object(optimizers.adam, "moments", moments), in_passes:
         yield
 
 

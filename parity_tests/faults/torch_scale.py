@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 from unittest.mock import patch
@@ -181,5 +182,7 @@ def moments_averaged_over_replicas() -> Iterator[None]:  # 6: each replica squar
         patch.object(strategy.STRATEGIES["manual"], "reduced", reduced),
         patch.object(optimizers.Optimizer, "update", update),
         patch.object(optimizers.adam, "moments", moments),
+        patch.object(optimizers.adam, "_fused", optimizers.adam._in_passes),
+        patch.object(optimizers.base, "_PART", sys.maxsize),
     ):
         yield

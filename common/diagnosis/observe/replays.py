@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from parity.common.base import rng
+from parity.common.base.errors import RunError
 from parity.common.data.plan import BatchPlan, Ids
 from parity.common.diagnosis import limits
 from parity.common.diagnosis.isolate import first_step
@@ -31,6 +32,7 @@ from parity.common.execution.checks import feeds_back
 from parity.common.execution.session import MINIMUM_MEMBERS
 from parity.common.execution.worker import Workers
 from parity.common.parity.budget import FLOOR_MULTIPLE
+from parity.common.parity.deviation import tensor_deviation
 from parity.common.record import RunRecord, read_record
 from parity.common.record.trace import (
     FORCED,
@@ -40,6 +42,7 @@ from parity.common.record.trace import (
     is_of_samples,
     read_injected,
     read_layers,
+    stage_of,
     state_file,
     step_folder,
     write_replica,
@@ -246,10 +249,37 @@ class Replays:
         ]
         tolerances = rough_tolerances(self.spec, {})
         compared = [self._compared(step, tolerances) for step in traced]
+        unseen = [step.step for step in compared if any(map(_hides_a_gradient, step.findings))]
+        if unseen:
+            traced = self._with_local_gradients(traced, unseen, parent)
+            compared = [self._compared(step, tolerances) for step in traced]
         if tolerances is INJECTED_TOLERANCES or not any(step.findings for step in compared):
             return compared
         tolerances = rough_tolerances(self.spec, self._floors(refs))
         return [self._compared(step, tolerances) for step in traced]
+
+    def _with_local_gradients(
+        self, traced: list[StepTrace], unseen: Sequence[int | None], parent: Path
+    ) -> list[StepTrace]:
+        """Of some steps of a candidate whose replicas have no gradients of their own to show those that DDP's make.
+
+        Only where DDP's layers make the same of the injected tensors.
+        """
+        fields: dict[str, Any] = {name: getattr(self.placements[1], name) for name in _KEPT}
+        fields["strategy"] = "ddp" if self.placements[1].replicas > 1 else "single"
+        self.say("replaying the same steps in DDP, whose replicas have gradients of their own to show")
+        try:
+            run = self._run(Placement.parse(fields), Replay.parse({"stop": 0, "forced": str(parent)}), 1)
+        except RunError:
+            return traced
+        found = []
+        for step in traced:
+            injected = step.injected
+            if step.step in unseen:
+                alike = Trace.read(step_folder(run / FORCED, step.step), len(injected.replicas))
+                injected = _with_those_of(injected, alike)
+            found.append(replace(step, injected=injected))
+        return found
 
     def _floors(self, refs: Mapping[int | None, Trace]) -> dict[str, float]:
         """What rounding does to each tensor: the reference's own steps, their samples in other orders."""
@@ -345,6 +375,23 @@ def _last_bit_drawn(name: str, value: Any, seed: int) -> Any:
         return value
     drawn = np.floor(3 * rng.uniform(rng.derive_key(seed, "last bit", name), value.shape)) - 1
     return value + drawn * np.spacing(np.abs(value))
+
+
+def _hides_a_gradient(found: KeyedFinding) -> bool:
+    """Whether a layer is to account for a reduced gradient: maybe what reduced it is wrong, too."""
+    return found.key[0] == "layer" and any(seen.stage == "gradient" for seen in found.finding.tensors)
+
+
+def _with_those_of(injected: Trace, alike: Trace) -> Trace:
+    """A step with the local gradients of another that was given the same; without, where layers did something else there."""
+    filled = []
+    for own, other in zip(injected.replicas, alike.replicas, strict=True):
+        layers = [name for name in own if stage_of(name) in ("forward", "backward")]
+        if any(tensor_deviation(own[name], other[name]) > limits.FITS for name in layers):
+            return injected
+        more = {name: value for name, value in other.items() if stage_of(name) == "local_gradient"}
+        filled.append({**own, **more})
+    return replace(injected, replicas=tuple(filled))
 
 
 def _begun_as(as_trained: Trace, injected: Trace) -> Trace:

@@ -1,0 +1,241 @@
+"""Comparisons in float32 in which nothing is wrong: of specs, placements and kernels drawn by a seeded generator.
+
+    python -m parity_tests.clean_float32 draw runs.jsonl --seed 1 --count 24
+    python -m parity_tests.clean_float32 write runs.jsonl docs/evidence/float32.md
+
+`draw` trains each of `count` specs on eight placements, under each set of kernels, as `parity run` does, with its noise floor
+and, where that does not explain a difference, with the same runs in float64. Then it compares every two of the eight, as
+a person may who takes another one as the reference. Nothing is wrong in any of them: *divergent* is a false alarm.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+from pathlib import Path
+
+from parity.common.base.errors import SpecError
+from parity.common.base.files import numbered_folders
+from parity.common.base.terminal import Terminal
+from parity.common.execution import session
+from parity.common.execution.worker import Workers
+from parity.common.parity.budget import Allowance
+from parity.common.parity.compare import Comparison, compare
+from parity.common.parity.result import Result, trained
+from parity.common.parity.sample_ids import audit
+from parity.common.record import RunRecord, read_record
+from parity.common.spec import Placement, RunConfig, TrainSpec
+from parity_tests.clean_runs import OPTIMIZERS, SCHEDULES, SMALL
+from parity_tests.faults.registry import spec_of
+
+PLACEMENTS = (
+    *("torch:single:1", "torch:ddp:2", "torch:fsdp2:2", "torch:manual:3"),
+    *(f"tensorflow:mirrored:{replicas}" for replicas in (1, 2, 3, 4)),
+)
+# Every fourth spec is of one of these, which TensorFlow takes long to trace.
+LARGER = ("digits_transformer", "gru_tagger:tiny", "lstm_classifier:tiny", "gpt2:tiny", "bert_base:tiny")
+STEPS = 30
+# What oneDNN, PyTorch's own kernels and MKL may use of the processor; without oneDNN TensorFlow takes Eigen's.
+KERNELS = {
+    "all": {},
+    "AVX2": {
+        "ONEDNN_MAX_CPU_ISA": "AVX2",
+        "ATEN_CPU_CAPABILITY": "avx2",
+        "MKL_ENABLE_INSTRUCTIONS": "AVX2",
+    },
+    "SSE": {
+        "ONEDNN_MAX_CPU_ISA": "SSE41",
+        "ATEN_CPU_CAPABILITY": "default",
+        "MKL_ENABLE_INSTRUCTIONS": "SSE4_2",
+        "TF_ENABLE_ONEDNN_OPTS": "0",
+    },
+}
+
+
+def drawn(seed: int, number: int) -> TrainSpec:
+    """The spec of a number, from 0 on without end."""
+    draw = random.Random(f"{seed}:{number}")
+    while True:
+        recipe = draw.choice(LARGER if number % 4 == 3 else SMALL)
+        more = [*draw.choice(OPTIMIZERS), *draw.choice(SCHEDULES), "precision=float32", f"steps={STEPS}"]
+        more += [f"convention={draw.choice(('keras', 'torch'))}", f"seed={draw.randrange(1000)}"]
+        try:
+            spec = spec_of(recipe, tuple(more)).resolved()
+            session.check(spec, configs())
+        except SpecError:
+            continue  # what does not go together
+        return spec
+
+
+def configs() -> list[RunConfig]:
+    """The eight placements."""
+    return [RunConfig(placement=Placement.from_text(text)) for text in PLACEMENTS]
+
+
+def compared(spec: TrainSpec, runs: Sequence[RunConfig], folder: Path, workers: Workers) -> list[Comparison]:
+    """Every two of a spec's runs; they and their floor are left in the folder."""
+    quiet, stages = Terminal(quiet=True), session.stages_of(spec, runs, folder, 0)
+    whole = set(trained(stages, spec, runs, folder, quiet, True, workers).amplified)
+    records = [read_record(path) for path in numbered_folders(folder / "runs")]
+    found = _pairs(records, folder)
+    # As `trained` does of the first run's pairs.
+    asked = {place for pair, result in found.items() if result.amplified for place in pair} - whole
+    if asked:
+        exact = session.exact_of(spec, [runs[place] for place in sorted(asked)], folder)
+        session.work([exact], folder, quiet, True, workers)
+        found = _pairs(records, folder)
+    return [result.comparisons[0] for result in found.values()]
+
+
+def _pairs(records: Sequence[RunRecord], folder: Path) -> dict[tuple[int, int], Result]:
+    floors = [read_record(path) for path in numbered_folders(folder / "floor")]
+    allowed, audits = Allowance.of(records, floors), [audit(record) for record in records]
+    found = {}
+    for a, b in combinations(range(len(records)), 2):
+        both, seen = (records[a], records[b]), (audits[a], audits[b])
+        found[a, b] = Result(both, (compare(*both, allowed.between(both), seen),), seen, None)
+    return found
+
+
+def draw(out: Path, seed: int, count: int, kernels: str) -> None:
+    """Append a line of JSON for each spec, under one set of kernels, which this process must have been started with."""
+    with tempfile.TemporaryDirectory() as name, Workers(Path(name) / "logs") as workers:
+        for number in range(count):
+            spec, began = drawn(seed, number), time.monotonic()
+            folder = Path(name) / str(number)
+            told = compared(spec, configs(), folder, workers)
+            line = {
+                "seed": seed,
+                "number": number,
+                "kernels": kernels,
+                "versions": _versions(folder),
+                "trained": f"{spec.name}, {spec.optimizer.kind}, {spec.convention}, seed {spec.seed}",
+                "verdicts": Counter(one.verdict for one in told),
+                "nearest": max(map(nearest, told)),
+                "not parity": [
+                    f"{one.reference} and {one.candidate}: {one.reason}"
+                    for one in told
+                    if one.verdict != "parity"
+                ],
+                "seconds": round(time.monotonic() - began, 1),
+            }
+            with out.open("a", encoding="utf-8") as lines:
+                lines.write(json.dumps(line) + "\n")
+            print(json.dumps(line), flush=True)
+            shutil.rmtree(folder)
+
+
+def _versions(folder: Path) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for path in numbered_folders(folder / "runs"):
+        found |= read_record(path).header.versions
+    return found
+
+
+def nearest(one: Comparison) -> float:
+    """The largest part of its budget that a check used; from 1 on it failed."""
+    return max((check.deviation / check.budget for check in one.checks if check.budget), default=0.0)
+
+
+_HEAD = """# Comparisons in float32 in which nothing is wrong
+
+Written by `python -m parity_tests.clean_float32`, whose docstring says how; do not edit.
+
+Each row is one spec on eight placements, whose every two runs are compared: 28 comparisons of 30 steps, with the noise floor that
+`parity run` measures. *Divergent* is a false alarm; *inconclusive* says that rounding hides what a comparison looks for.
+*Nearest*: of what it was allowed, how much the worst check of all used. Kernels: *all* that the processor has;
+*AVX2* at most, of oneDNN, PyTorch and MKL; *SSE*, and TensorFlow without oneDNN.
+"""
+
+
+def page(lines: Sequence[dict]) -> str:
+    """The page of some lines of `draw`."""
+    counts = Counter[str]()
+    for line in lines:
+        counts.update(line["verdicts"])
+    total = sum(counts.values())
+    versions = ", ".join(f"{name} {version}" for name, version in sorted(lines[-1]["versions"].items()))
+    text = [
+        _HEAD,
+        f"{versions}; {os.cpu_count()} cores, no GPU.",
+        "",
+        f"**{counts['divergent']} false alarms in {total:,} comparisons**, ",
+    ]
+    text[-1] += f"{counts['inconclusive']} inconclusive."
+    text += [
+        "",
+        *_table(
+            ["kernels", "specs", "comparisons", "parity", "inconclusive", "divergent"], _by_kernels(lines)
+        ),
+    ]
+    others = [
+        f"- {line['kernels']}, {line['trained']}: {said}" for line in lines for said in line["not parity"]
+    ]
+    text += ["", "What is not parity:", "", *others] if others else []
+    rows = [
+        [
+            line["seed"],
+            line["number"],
+            line["trained"],
+            line["kernels"],
+            *_of(line["verdicts"]),
+            f"{line['nearest']:.2g}",
+        ]
+        for line in sorted(lines, key=lambda line: (line["seed"], line["number"], line["kernels"]))
+    ]
+    head = ["seed", "#", "trained", "kernels", "parity", "inconclusive", "divergent", "nearest"]
+    return "\n".join([*text, "", *_table(head, rows), ""])
+
+
+def _by_kernels(lines: Sequence[dict]) -> Iterator[list]:
+    for kernels in KERNELS:
+        own = [line for line in lines if line["kernels"] == kernels]
+        counts = Counter[str]()
+        for line in own:
+            counts.update(line["verdicts"])
+        yield [kernels, len(own), sum(counts.values()), *_of(counts)]
+
+
+def _of(counts: dict) -> list[int]:
+    return [counts.get(verdict, 0) for verdict in ("parity", "inconclusive", "divergent")]
+
+
+def _table(head: Sequence[str], rows: Iterator[list] | list[list]) -> list[str]:
+    return [f"| {' | '.join(map(str, row))} |" for row in (head, ["---"] * len(head), *rows)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("command", choices=("draw", "write"))
+    parser.add_argument("drawn", type=Path, help="a file with a line for each spec and set of kernels")
+    parser.add_argument("page", type=Path, nargs="?")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--count", type=int, default=24, help="specs")
+    parser.add_argument("--kernels", choices=KERNELS, help="one set alone, of which this process was started")
+    options = parser.parse_args()
+    if options.command == "write":
+        lines = [json.loads(line) for line in options.drawn.read_text(encoding="utf-8").splitlines()]
+        options.page.write_text(page(lines), encoding="utf-8")
+    elif options.kernels:
+        draw(options.drawn, options.seed, options.count, options.kernels)
+    else:
+        for name, variables in KERNELS.items():
+            subprocess.run(
+                [sys.executable, "-m", "parity_tests.clean_float32", *sys.argv[1:], "--kernels", name],
+                env={**os.environ, **variables},
+                check=True,
+            )
+
+
+if __name__ == "__main__":
+    main()
