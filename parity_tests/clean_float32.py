@@ -1,11 +1,14 @@
 """Comparisons in float32 in which nothing is wrong: of specs, placements and kernels drawn by a seeded generator.
 
     python -m parity_tests.clean_float32 draw runs.jsonl --seed 1 --count 24
+    python -m parity_tests.clean_float32 resolve runs.jsonl --seed 1 --count 6
     python -m parity_tests.clean_float32 write runs.jsonl docs/evidence/float32.md
 
 `draw` trains each of `count` specs on eight placements, under each set of kernels, as `parity run` does, with its noise floor
 and, where that does not explain a difference, with the same runs in float64. Then it compares every two of the eight, as
 a person may who takes another one as the reference. Nothing is wrong in any of them: *divergent* is a false alarm.
+
+`resolve` asks how small a defect may be that is still seen: of DDP, whose gradients are all 1 + e times what is due.
 """
 
 from __future__ import annotations
@@ -21,8 +24,10 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 from parity.common.base.errors import SpecError
 from parity.common.base.files import numbered_folders
@@ -37,6 +42,7 @@ from parity.common.record import RunRecord, read_record
 from parity.common.spec import Placement, RunConfig, TrainSpec
 from parity_tests.clean_runs import OPTIMIZERS, SCHEDULES, SMALL
 from parity_tests.faults.registry import spec_of
+from parity_tests.helpers.hooks import in_ranks
 
 PLACEMENTS = (
     *("torch:single:1", "torch:ddp:2", "torch:fsdp2:2", "torch:manual:3"),
@@ -107,6 +113,49 @@ def _pairs(records: Sequence[RunRecord], folder: Path) -> dict[tuple[int, int], 
     return found
 
 
+def scaled(error: float) -> Any:
+    """A rank inside it makes gradients that are all 1 + error times what is due, and a right loss."""
+    from parity_tests.faults.torch_ground import scaled_gradient  # loads torch, which the ranks alone need
+
+    return scaled_gradient(lambda *_: 1 + error)
+
+
+off_1, off_2, off_3, off_4, off_5, off_6 = (
+    partial(in_ranks, "parity_tests.clean_float32:scaled", 10.0**-power) for power in range(1, 7)
+)
+
+
+def resolve(out: Path, seed: int, count: int) -> None:
+    """Append a line of JSON for each spec: the smallest power of ten that is divergent, and all larger ones with it."""
+    with tempfile.TemporaryDirectory() as name, Workers(Path(name) / "logs") as workers:
+        for number in range(count):
+            spec, seen = drawn(seed, number), 0
+            while seen < 6:
+                context = f"parity_tests.clean_float32:off_{seen + 1}"
+                single, ddp = (config.placement for config in configs()[:2])
+                runs = [RunConfig(placement=single), RunConfig(placement=ddp).having(context=context)]
+                folder = Path(name) / f"{number}_{seen}"
+                stages = session.stages_of(spec, runs, folder, 0)
+                if (
+                    trained(stages, spec, runs, folder, Terminal(quiet=True), True, workers).verdict
+                    != "divergent"
+                ):
+                    break
+                seen += 1
+            line = {"seed": seed, "number": number, "resolved": _described(spec), "power": seen}
+            _append(out, line)
+
+
+def _described(spec: TrainSpec) -> str:
+    return f"{spec.name}, {spec.optimizer.kind}, {spec.convention}, seed {spec.seed}"
+
+
+def _append(out: Path, line: dict[str, Any]) -> None:
+    with out.open("a", encoding="utf-8") as lines:
+        lines.write(json.dumps(line) + "\n")
+    print(json.dumps(line), flush=True)
+
+
 def draw(out: Path, seed: int, count: int, kernels: str) -> None:
     """Append a line of JSON for each spec, under one set of kernels, which this process must have been started with."""
     with tempfile.TemporaryDirectory() as name, Workers(Path(name) / "logs") as workers:
@@ -119,7 +168,7 @@ def draw(out: Path, seed: int, count: int, kernels: str) -> None:
                 "number": number,
                 "kernels": kernels,
                 "versions": _versions(folder),
-                "trained": f"{spec.name}, {spec.optimizer.kind}, {spec.convention}, seed {spec.seed}",
+                "trained": _described(spec),
                 "verdicts": Counter(one.verdict for one in told),
                 "nearest": max(map(nearest, told)),
                 "not parity": [
@@ -129,9 +178,7 @@ def draw(out: Path, seed: int, count: int, kernels: str) -> None:
                 ],
                 "seconds": round(time.monotonic() - began, 1),
             }
-            with out.open("a", encoding="utf-8") as lines:
-                lines.write(json.dumps(line) + "\n")
-            print(json.dumps(line), flush=True)
+            _append(out, line)
             shutil.rmtree(folder)
 
 
@@ -158,8 +205,16 @@ Each row is one spec on eight placements, whose every two runs are compared: 28 
 """
 
 
-def page(lines: Sequence[dict]) -> str:
-    """The page of some lines of `draw`."""
+_RESOLVED = """## How small a defect is seen
+
+DDP of two against one process, with all gradients 1 + e times what is due, for e = 0.1, 0.01 and on: the least that is divergent, and
+so are all larger ones.
+"""
+
+
+def page(every: Sequence[dict]) -> str:
+    """The page of some lines of `draw` and `resolve`."""
+    lines = [line for line in every if "verdicts" in line]
     counts = Counter[str]()
     for line in lines:
         counts.update(line["verdicts"])
@@ -194,7 +249,14 @@ def page(lines: Sequence[dict]) -> str:
         for line in sorted(lines, key=lambda line: (line["seed"], line["number"], line["kernels"]))
     ]
     head = ["seed", "#", "trained", "kernels", "parity", "inconclusive", "divergent", "nearest"]
-    return "\n".join([*text, "", *_table(head, rows), ""])
+    text += ["", *_table(head, rows)]
+    resolved = [
+        [line["resolved"], f"1e-{line['power']}" if line["power"] else "more"]
+        for line in every
+        if "power" in line
+    ]
+    text += ["", _RESOLVED, *_table(["trained", "least e seen"], resolved)] if resolved else []
+    return "\n".join([*text, ""])
 
 
 def _by_kernels(lines: Sequence[dict]) -> Iterator[list]:
@@ -216,7 +278,7 @@ def _table(head: Sequence[str], rows: Iterator[list] | list[list]) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("command", choices=("draw", "write"))
+    parser.add_argument("command", choices=("draw", "resolve", "write"))
     parser.add_argument("drawn", type=Path, help="a file with a line for each spec and set of kernels")
     parser.add_argument("page", type=Path, nargs="?")
     parser.add_argument("--seed", type=int, default=1)
@@ -226,6 +288,8 @@ def main() -> None:
     if options.command == "write":
         lines = [json.loads(line) for line in options.drawn.read_text(encoding="utf-8").splitlines()]
         options.page.write_text(page(lines), encoding="utf-8")
+    elif options.command == "resolve":
+        resolve(options.drawn, options.seed, options.count)
     elif options.kernels:
         draw(options.drawn, options.seed, options.count, options.kernels)
     else:

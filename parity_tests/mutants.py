@@ -56,6 +56,9 @@ SETUPS = {
     "tensorflow_mlp": (spec_of("digits_mlp", (_ADAMW,)), tensorflow(2)),
     "tensorflow_cnn": (spec_of("digits_cnn", _CNN), tensorflow(2)),
     "tensorflow_bert": (spec_of("bert_base:tiny"), tensorflow(1)),
+    "torch_vit": (spec_of("vit_base:tiny"), torch("fsdp2", 2)),
+    "torch_unet": (spec_of("unet:tiny"), torch("single", 1)),
+    "tensorflow_gru": (spec_of("gru_tagger:tiny"), tensorflow(2)),
 }
 _ROUNDS = 3  # mutants of a function at most
 _FOLDER = "PARITY_MUTANTS"  # names where processes write which lines they ran
