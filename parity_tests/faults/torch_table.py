@@ -306,7 +306,6 @@ FAULTS = [
             "clipping_off",
             CLIP,
             FLOAT16,
-            missed="the place; but an unclipped gradient passes for clip_value 0.5",
         ),
     ),
     # 15: gradients not zeroed

@@ -250,22 +250,29 @@ def clipped_first(case: Case) -> Match | None:
     if np.abs(weights - each).max() > limits.FITS_WEIGHT or (each <= 0).any():
         return None
     local = step_reference.local_gradients(case.steps[0]) or []
-    norms = [case.count * float(np.sqrt(sum(np.sum(v**2) for v in own.values()))) for own in local]
+    norms = case.count * np.array([np.sqrt(sum(np.sum(v**2) for v in own.values())) for own in local])
+    counts = np.array([max(float(own["count"]), 1.0) for own in case.made.replicas])
+    # Each clips its mean, or its sum: of equal counts that is the same.
+    for whose, unit in (("mean ", counts), ("", np.ones_like(counts))):
+        limit = _limit_of(each, norms / unit, case)
+        if limit:
+            tried = f"the replicas' own {whose}gradients, of norms {numbers(norms / unit)}, enter with norms no larger than {limit:.6g}"
+            return match(case, left, tried, limit=f"{limit:.6g}")
+    return None
+
+
+def _limit_of(weights: Array, norms: Array, case: Case) -> float | None:
+    """The norm that the replicas' own gradients are limited to, where their weights say so."""
     # A number for all replicas that the reduction multiplies by takes no part.
-    top, clipped = each.max(), each * norms
-    low = each < top * (1 - limits.FITS_READ_OFF)
+    top, clipped = weights.max(), weights * norms
+    low = weights < top * (1 - limits.FITS_READ_OFF)
     reached, kept = clipped[low], clipped[~low]
     if abs(top - 1) > limits.FITS_READ_OFF:
         reached, kept = np.concatenate([reached, kept]), kept[:0]
-    limit = reached[0] if len(reached) else 0.0
+    limit = float(reached[0]) if len(reached) else 0.0
     if not limit or np.ptp(reached) > limits.FITS_PLAIN_NORM * limit or (kept > limit * 1.0001).any():
         return None
-    if len(reached) == 1 and not _is_plain(limit, case):
-        return None
-    tried = (
-        f"the replicas' own gradients, of norms {numbers(norms)}, enter with norms no larger than {limit:.6g}"
-    )
-    return match(case, left, tried, limit=f"{limit:.6g}")
+    return None if len(reached) == 1 and not _is_plain(limit, case) else limit
 
 
 def _is_plain(limit: float, case: Case) -> bool:
