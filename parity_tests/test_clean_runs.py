@@ -12,8 +12,10 @@ import pytest
 from parity.common import recipes
 from parity.common.diagnosis.replays import diagnose
 from parity.common.diagnosis.result import Diagnosis
-from parity.common.spec import TrainSpec
+from parity.common.execution.worker import Workers
+from parity.common.spec import Placement, RunConfig, TrainSpec
 from parity.common.state.canonical import parameter_specs
+from parity_tests import clean_float32
 from parity_tests.clean_runs import COUNT, CleanRun, clean_run
 from parity_tests.helpers.run_cache import RunCache
 from parity_tests.tables.clean import CleanTable, nearest
@@ -133,3 +135,30 @@ def test_the_pairs_are_of_all_kinds() -> None:
 def test_a_pair_is_the_same_when_drawn_again() -> None:
     assert clean_run(17) == clean_run(17)
     assert clean_run(17).spec != clean_run(18).spec
+
+
+@pytest.mark.slow
+def test_of_three_runs_in_float32_a_wrong_one_alone_is_divergent(tmp_path: Path) -> None:
+    placements = map(Placement.from_text, ("torch:single:1", "tensorflow:mirrored:2", "torch:ddp:2"))
+    single, mirrored, ddp = (RunConfig(placement=placement) for placement in placements)
+    runs = [single, mirrored, ddp.having(context="parity_tests.clean_float32:off_2")]
+    spec = clean_float32.drawn(seed=1, number=0)
+    with Workers(tmp_path / "logs") as workers:
+        told = clean_float32.compared(spec, runs, tmp_path / "runs", workers)
+    assert [one.verdict for one in told] == ["parity", "divergent", "divergent"]
+    assert clean_float32.nearest(told[0]) <= 1 < clean_float32.nearest(told[1])
+
+
+def test_the_page_of_float32_counts_false_alarms_by_kernels() -> None:
+    line = {"seed": 1, "number": 0, "trained": "a net", "versions": {"torch": "2"}, "nearest": 0.5}
+    good = line | {"kernels": "all", "verdicts": {"parity": 28}, "not parity": []}
+    bad = line | {
+        "kernels": "SSE",
+        "verdicts": {"parity": 27, "divergent": 1},
+        "not parity": ["a and b: why"],
+    }
+    text = clean_float32.page([good, bad, {"resolved": "a net", "power": 4}])
+    assert "**1 false alarms in 56 comparisons**, 0 inconclusive." in text
+    assert "| SSE | 1 | 28 | 27 | 0 | 1 |" in text
+    assert "- SSE, a net: a and b: why" in text
+    assert "| a net | 1e-4 |" in text
