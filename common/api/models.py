@@ -15,7 +15,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from parity.common.api.answers import Compared, Diagnosed, Linted, Mapped, Paired
+from parity.common.api.answers import Compared, Diagnosed
+from parity.common.api.model_answers import Linted, Mapped, Paired
 from parity.common.assertions.arguments import SAMPLES, Inputs, as_flags, named, written
 from parity.common.assertions.assertions import Assertions
 from parity.common.base.errors import ExternalModelError, SpecError, check_least

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from parity.common import recipes
-from parity.common.api.answers import Compared, Studied
+from parity.common.api.answers import Answer, Compared, Rows
 from parity.common.base.errors import SpecError, check_least, did_you_mean
 from parity.common.base.terminal import Terminal
 from parity.common.execution import session
@@ -16,7 +17,8 @@ from parity.common.parity.result import trained
 from parity.common.record import claim_folder
 from parity.common.report.files import write_both
 from parity.common.report.html.study import write_study_html
-from parity.common.report.study import study_to_json
+from parity.common.report.next_steps import NextStep, after_study
+from parity.common.report.study import print_study, study_to_json
 from parity.common.spec import RunConfig, TrainSpec, load_spec, override
 from parity.common.spec.stock import refuse_stock
 from parity.common.study.collect import collect, count_of_records
@@ -41,6 +43,55 @@ Failed = Literal["error", "worst"]
 Pairing = Literal["seed", "order", "none"]
 MOST_SEEDS = 20
 _ALL = ""
+
+
+@dataclass(frozen=True, repr=False)
+class Studied(Answer):
+    """Trainings over seeds: 'equivalent', 'different' or 'undecided'. folder: of the study. report: as of `Compared`."""
+
+    result: StudyResult
+    folder: Path
+    report: str
+
+    @property
+    def verdict(self) -> str:
+        return self.result.verdict
+
+    @property
+    def exit_code(self) -> int:
+        return self.result.exit_code
+
+    def _print(self, console: Terminal, every: bool) -> None:
+        print_study(self.result, console, self.report)
+
+    def _next_steps(self) -> Sequence[NextStep]:
+        return after_study(self.result, self.folder)
+
+    def to_html(self, path: str | Path) -> Path:
+        write_study_html(self.result, Path(path))
+        return Path(path)
+
+    def _json(self) -> dict[str, Any]:
+        return study_to_json(self.result)
+
+    def _tables(self) -> Mapping[str, Callable[[], Rows]]:
+        return {"figures": self._figures}
+
+    def _figures(self) -> Rows:
+        return [
+            {
+                "candidate": one.candidate,
+                "figure": one.figure.name,
+                "difference": one.estimate,
+                "low": one.interval[0],
+                "high": one.interval[1],
+                "margin": one.margin_size,
+                "p_equivalence": one.p_equivalence,
+                "p_different": one.p_different,
+                "verdict": one.verdict,
+            }
+            for one in self.result.results
+        ]
 
 
 def read_spec(source: str | Path | TrainSpec, settings: Mapping[str, Any] | None = None) -> TrainSpec:

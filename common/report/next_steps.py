@@ -16,10 +16,10 @@ from parity.common.parity.result import Result
 from parity.common.record import RunRecord
 from parity.common.record.followed import STATES
 from parity.common.spec import ScriptInfo
-from parity.common.study.result import StudyResult
 
 if TYPE_CHECKING:
     from parity.common.scaling.experiment import ScaleResult
+    from parity.common.study.result import StudyResult
 
 
 class NextStep(NamedTuple):
