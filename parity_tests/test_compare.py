@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 
 from parity.common.base.errors import NotComparableError, RecordError
+from parity.common.parity import budget
 from parity.common.parity import compare as compare_module
 from parity.common.parity import result as result_module
 from parity.common.parity.compare import Comparison
+from parity.common.parity.deviation import tensor_deviation
 from parity.common.parity.result import judge
 from parity.common.record import RunRecord
 from parity.common.spec import Placement, RunOptions, TrainSpec
@@ -738,3 +740,10 @@ def test_each_record_is_audited_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     records = [Run.of(spec, how).write(tmp_path / how.label) for how in (TORCH, DDP, MIRRORED)]
     assert judge(records).verdict == "parity"
     assert asked == [record.label for record in records]
+
+
+def test_what_rounding_did_to_two_runs_adds_up_whatever_their_largest_elements() -> None:
+    exact, ours, theirs = np.array([1.0, 0.5]), np.array([0.99, 0.51]), np.array([0.99, 0.49])
+    each = [tensor_deviation(exact, run) for run in (ours, theirs)]
+    # Relative to other elements than the two together.
+    assert sum(each) < tensor_deviation(ours, theirs) <= budget._both(each) * (1 + 1e-12)

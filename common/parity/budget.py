@@ -246,9 +246,13 @@ def _states(which: str, budget: Budget, runs: Sequence[_Rounded]) -> dict[str, d
 
 
 def _both(values: Sequence[float | Curve]) -> Curve:
-    """The sum of the two largest; of one alone twice that."""
+    """The sum of the two largest; of one alone twice that.
+
+    A deviation d is relative to the larger of a run and itself in float64, which is 1 / (1 - d) of the run at most.
+    """
     largest = np.sort(np.array(values), axis=0)[-2:]
-    found: Curve = largest.sum(axis=0) * (2 / len(largest))
+    of_the_run = largest / np.maximum(1 - largest, np.finfo(np.float64).eps)
+    found: Curve = of_the_run.sum(axis=0) * (2 / len(largest))
     return found
 
 

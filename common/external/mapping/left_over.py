@@ -316,6 +316,8 @@ def biases(
     while alone[0]:
         ours, *alone[0] = alone[0]
         fits = [theirs for theirs in alone[1] if theirs.shape == ours.shape]
+        # One of several projections, which stand in an axis of their own on one side.
+        fits = fits or [theirs for theirs in alone[1] if _ways(ours, theirs)]
         others = [info for info in alone[0] if info.shape == ours.shape]
         near = [
             theirs
@@ -336,7 +338,8 @@ def biases(
         taken = {ours.name, theirs.name}
         found = [pair for pair in found if not taken.intersection((*pair.keras, *pair.torch))]
         source: Source = "order" if doubt else "shape"
-        found.append(Pair(keras=(ours.name,), torch=(theirs.name,), rule="same", source=source, doubt=doubt))
+        rule = _ways(ours, theirs)[0]
+        found.append(Pair(keras=(ours.name,), torch=(theirs.name,), rule=rule, source=source, doubt=doubt))
     return found
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -36,6 +37,9 @@ _SEVERAL = {
     ("gate", "up"): ("gate up",),
 }
 _FUSED = {frozenset(name.split()): parts for parts, names in _SEVERAL.items() for name in names}
+
+# Of 'to_kv' and 'qkv_proj'.
+_FILLING = {"to", "projection"}
 
 
 @dataclass(frozen=True)
@@ -78,7 +82,9 @@ def parameter_groups_of(
         split: whether tensors that hold several are taken apart.
         other: of the other framework; the sizes of its tensors may say where such are taken apart.
     """
-    sizes = {math.prod(info.shape) for info in other.tensors}
+    own, sizes = (Counter(math.prod(info.shape) for info in each.tensors) for each in (outline, other))
+    # What both sides have as many of is not in several tensors on one of them.
+    wholes = {size for size, count in own.items() if sizes[size] >= count} if split else ()
     skipped = set(left_out)
     separator = "/" if outline.framework == "tensorflow" else "."
     owned: dict[str, list[TensorInfo]] = {}
@@ -98,7 +104,8 @@ def parameter_groups_of(
         stems = _stems(layer, owned[path])
         for stem, members in stems.items():
             op = _op(layer, stem, members, [slots for other, slots in stems.items() if other != stem])
-            new = _groups(layer, op, stem, members, separator, split, sizes)
+            whole = any(math.prod(info.shape) in wholes for slot, info in members.items() if slot == "main")
+            new = _groups(layer, op, stem, members, separator, split and not whole, sizes)
             found += [replace(group, contains=contains) for group in new]
     return found
 
@@ -206,7 +213,8 @@ def _holds(info: TensorInfo, layer: LayerInfo | None, separator: str) -> tuple[s
     # The words of what holds the tensor: of 'in_proj' in 'attn.in_proj_weight', of 'qkv' in 'attn.qkv.weight'.
     holder = _ROLE.fullmatch(info.name.rpartition(separator)[2])
     own = (holder[1] if holder else "") or _above(info, layer, separator).rpartition(".")[2]
-    return _FUSED.get(frozenset(words_of(own)[0]), ())
+    words = frozenset(words_of(own)[0])
+    return _FUSED.get(words) or _FUSED.get(words - _FILLING, ())
 
 
 def _groups(

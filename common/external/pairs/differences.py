@@ -141,7 +141,19 @@ class Difference:
             return f"{KINDS[self.kind]}: {shown[0]} gives other numbers in torch than in Keras"
         if self.kind == "operand" and self.torch.name and self.torch.line:
             shown[0] += f" (of {self.torch.line})"
-        return f"{KINDS[self.kind]}: torch {goes_on} {shown[0]} where Keras {due} {shown[1]}"
+        return f"{KINDS[self.kind]}: torch {goes_on} {shown[0]} where Keras {due} {shown[1]}{self.spread}"
+
+    @property
+    def spread(self) -> str:
+        """That one side alone makes every pair of two rows of numbers, which nobody sees in a formula."""
+        if self.kind != "other":
+            return ""
+        first = [next(filter(_is_broadcast, part.parts()), None) for part in (self.torch, self.keras)]
+        told = [(side, one) for side, one in zip(("torch", "Keras"), first, strict=True) if one is not None]
+        if len(told) != 1:
+            return ""
+        ((side, one),) = told
+        return f"; {one.name} of {side} makes {_size(one)} of {' and '.join(map(_size, one.operands))}"
 
 
 def differences(torch: Expression, keras: Expression) -> list[Difference]:

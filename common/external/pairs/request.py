@@ -255,7 +255,10 @@ def requested(
     if own[0] is not None and ours is not None:
         raise SpecError("--optimizer would be used on both sides, and each has its own already; leave it out")
     if torch_step is not None and any(losses):
-        raise SpecError("--torch-step gives the loss; give no other beside it")
+        raise SpecError(
+            "--torch-step gives torch's loss and train_step Keras's: leave others out; what compute_loss is to use the model is"
+            " compiled with where it is built, as by model.compile(loss='mse')"
+        )
     loss = parsed_losses(*losses) if torch_step is None else steps_of(keras, torch_step)
     if not isinstance(data, SampleFile):
         data = SampleFile.of(

@@ -454,6 +454,8 @@ def _explanation(
     elif CAUSAL in due:
         due += " (in torch an attn_mask; F.scaled_dot_product_attention takes is_causal=True alone)"
     fix = f"compute {due} there{at}"
+    if difference.spread:
+        fix += f"; or{difference.spread[1:]}: give both one shape by squeeze(-1), or [:, None]"
     if difference.kind == "broadcast":
         fix = "give both operands one shape: squeeze(-1), or [:, None]"
     elif difference.kind == "left_out" and difference.keras.name in RECURRENT:

@@ -30,6 +30,9 @@ from parity.common.record.trace import Array, tensor_of
 from parity.common.spec import Node
 from parity.common.spec.model import walk
 
+# Fields of layers that drop something in training, and in no evaluation.
+DROPPING = ("rate", "dropout", "drop_rate", "input_dropout", "recurrent_dropout")
+
 
 @dataclass(frozen=True, eq=False)
 class Layer:

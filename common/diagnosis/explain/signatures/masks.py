@@ -11,6 +11,7 @@ from parity.common.diagnosis import limits
 from parity.common.diagnosis.explain.case import Case
 from parity.common.diagnosis.explain.signatures.base import Match
 from parity.common.diagnosis.explain.signatures.layers import (
+    DROPPING,
     Layer,
     Try,
     averaged,
@@ -109,5 +110,4 @@ def _any_mask(case: Case) -> Match | None:
 
 
 def _draws(layer: Layer) -> bool:
-    names = ("rate", "dropout", "drop_rate", "input_dropout", "recurrent_dropout")
-    return any(getattr(layer.spec, name, 0.0) for name in names)
+    return any(getattr(layer.spec, name, 0.0) for name in DROPPING)

@@ -16,6 +16,7 @@ from parity.common.diagnosis import limits
 from parity.common.diagnosis.explain.case import Case, once
 from parity.common.diagnosis.explain.signatures.base import Match, ratio_of
 from parity.common.diagnosis.explain.signatures.layers import (
+    DROPPING,
     Layer,
     Try,
     backward_match,
@@ -57,6 +58,8 @@ def other_setting(case: Case) -> Iterator[Match]:
 def _usual_setting(case: Case, layer: Layer) -> Iterator[Try]:
     shape, node = layer.node.input_shape, layer.node
     for field, value, changed in neighbours(layer.spec):
+        if case.step is None and field in DROPPING:
+            continue
         try:
             same = changed.output_shape(shape) == node.output_shape
             parameters = {(p.name, p.shape) for p in changed.parameters(shape)}
