@@ -2,7 +2,7 @@
 
 import keras
 from keras import ops
-from keras.layers import Concatenate, Conv1D, Dense, Layer
+from keras.layers import Conv1D, Dense, Layer
 
 
 class Wrap(Layer):
