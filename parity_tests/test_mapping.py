@@ -591,6 +591,26 @@ def test_layers_of_other_sizes_in_one_are_tried_in_other_orders():
     assert len(orders) == 5 and orders["c", "a", "b"] == "4+3+5"
 
 
+def test_a_joined_key_and_value_may_stand_beside_all_three_in_one():
+    heads = [(f"read/{part}", 12, (2, 6)) for part in ("query", "key", "value")]
+    parts = [
+        (path, "dense", {"kernel": ("kernel", (rows, *units)), "bias": ("bias", units)})
+        for path, rows, units in heads
+    ]
+    mix = {"w_in": ("w_in", (3, 2, 12, 6)), "b_in": ("b_in", (3, 2, 6))}
+    three = {"in_proj_weight": ("in_proj_weight", (36, 12)), "in_proj_bias": ("in_proj_bias", (36,))}
+    # The feed-forward kernels are as large as the joined key and value.
+    keras = outline("tensorflow", *parts, ("mix", "", mix), dense("tensorflow", "up", 12, 24))
+    joined = [dense("torch", "read.to_q", 12, 12), dense("torch", "read.to_kv", 12, 24)]
+    torch = outline("torch", *joined, ("att", "self_attention", three), dense("torch", "up", 12, 24))
+    mapping = propose(keras, torch)
+    mapping.check(keras, torch)
+    found = {pair.torch[0]: pair.keras for pair in mapping.tensors}
+    assert found["read.to_kv.weight"] == ("read/key/kernel", "read/value/kernel")
+    assert (found["att.in_proj_weight"], found["att.in_proj_bias"]) == (("mix/w_in",), ("mix/b_in",))
+    assert not mapping.unmapped.torch and not mapping.unmapped.keras
+
+
 def test_a_cell_that_a_model_calls_itself_has_gates():
     ours = {"kernel": ("kernel", (3, 12)), "recurrent_kernel": ("recurrent_kernel", (4, 12))}
     theirs = {"weight_ih": ("kernel", (12, 3)), "weight_hh": ("recurrent_kernel", (12, 4))}

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from parity.common.external.mapping.name_similarity import ranked, words_of
-from parity.common.external.pairs.differences import differences
+from parity.common.external.pairs.differences import Difference, differences
 from parity.common.external.pairs.expressions import Expression
 
 NUMBERS = itertools.count()
@@ -86,3 +86,16 @@ def test_what_a_loop_computes_is_read_once() -> None:
 )
 def test_numbers_of_names_are_ranked(names: list[str], expected: list[tuple[int, ...]]) -> None:
     assert ranked([words_of(name) for name in names]) == expected
+
+
+@pytest.mark.parametrize(
+    ("of_torch", "told"), [((8,), "; mul of Keras makes 8x8 of 8x1 and 8"), ((8, 1), "")]
+)
+def test_a_broadcast_that_one_side_alone_makes_is_told(of_torch: tuple[int, ...], told: str) -> None:
+    def weighted(name: str, shape: tuple[int, ...]) -> Expression:
+        weights, losses = Expression(same=1, text="w", shape=shape), Expression(same=2, text="l", shape=(8,))
+        product = Expression("mul", (weights, losses), shape=(8, 8) if len(shape) > 1 else (8,))
+        return Expression(name, (product,), shape=())
+
+    difference = Difference("other", weighted("mean", of_torch), weighted("neg", (8, 1)))
+    assert difference.spread == told and str(difference).endswith(told)
