@@ -298,8 +298,9 @@ def test_findings_with_one_explanation_are_one() -> None:
     assert joined[0].explanation.text.endswith("; so in 1 more place")
 
 
+@pytest.mark.parametrize("sections", [8, 64])
 @pytest.mark.parametrize("culprit", [0, 1, 7, 8, 63, 500, 998, 999])
-def test_the_step_is_found_in_sections(culprit: int) -> None:
+def test_the_step_is_found_in_sections(culprit: int, sections: int) -> None:
     asked, trained = [], 0
 
     def differ(begin: int, points):
@@ -310,12 +311,14 @@ def test_the_step_is_found_in_sections(culprit: int) -> None:
         assert points[0] > begin
         return {point: point > culprit for point in points}
 
-    step, rounds = narrowed(1000, differ)
+    step, rounds = narrowed(1000, differ, sections)
     assert step == culprit
     assert rounds == len(asked) <= 5
-    assert max(asked) <= 8
+    assert max(asked) <= sections
     # What shows early is found without training the whole run again.
     assert trained <= 128 + 3 * culprit
+    # Nor is any step trained more than once, but for a section.
+    assert trained <= 1000 + 128 + 2 * 1000 / sections
     assert narrowed(1000, lambda begin, points: dict.fromkeys(points, False)) is None
 
 

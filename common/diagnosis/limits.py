@@ -102,7 +102,12 @@ SCRIPT_SMALL = Limit(1e-6, "share of the largest gradient: smaller elements are 
 # How far a search goes. All are counts.
 MOST_STEPS = 8  # traced at once: each is written whole
 FARTHEST_BORDER = 200  # steps: no replay goes farther for the last step of an epoch or of a warm-up
-SECTIONS = 8  # states compared in one round of the search for the step
+SECTIONS = 8  # states compared in the first round of the search for the step, and of large ones in each
+MOST_SECTIONS = 64  # in a later round; each is written
+SECTION_BYTES = 2**28  # of the states of one run in a round
+SEARCH_GROWTH = (
+    8  # how many times as far a round of the search goes as the one before, where nothing differed
+)
 NEAR_STEPS = 3  # steps away that a batch is looked for
 DIRECTIONS = 3  # along which a gradient of the loss is compared; one would do, but for bad luck
 MOST_REPAIRS = 40  # faults of a live model that are put right one after the other

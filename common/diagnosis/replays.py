@@ -11,7 +11,7 @@ import numpy as np
 
 from parity.common.base.errors import RunError, SpecError
 from parity.common.base.terminal import Terminal
-from parity.common.diagnosis import core
+from parity.common.diagnosis import core, limits
 from parity.common.diagnosis.explain.case import Case, TracedStep
 from parity.common.diagnosis.explain.causes import explain
 from parity.common.diagnosis.explain.counterfactuals import Counterfactuals
@@ -201,7 +201,9 @@ class ReplaySource(core.ObservationSource):
 
     def _searched(self, when: When) -> When | None:
         """The step that makes the states differ; None where none does."""
-        narrowed = first_step.narrowed(self.steps, self.replays.states_differ)
+        size = sum(tensor.nbytes for tensor in self.records[0].state("initial").values())
+        sections = min(max(limits.SECTIONS, limits.SECTION_BYTES // size), limits.MOST_SECTIONS)
+        narrowed = first_step.narrowed(self.steps, self.replays.states_differ, sections)
         if narrowed is None:
             return None
         step, rounds = narrowed

@@ -135,23 +135,30 @@ def states_differ(spec: TrainSpec, reference: State, candidate: State) -> bool:
     return bool(_worst(reference, candidate, limit, zero_gradient_directions(spec)))
 
 
-def narrowed(stop: int, differ: Callable[[int, Sequence[int]], Mapping[int, bool]]) -> tuple[int, int] | None:
+def narrowed(
+    stop: int, differ: Callable[[int, Sequence[int]], Mapping[int, bool]], sections: int = limits.SECTIONS
+) -> tuple[int, int] | None:
     """The step before `stop` that makes the states differ, and how many rounds it took to find it.
 
     Until they differ, the points lie ever farther apart: most defects show early, and one that shows late
     costs no more for it, since every round goes on from states that agree.
 
-    differ(begin, points): whether the states before the steps `points` differ, replayed from those before
-    `begin`, which agree. None where they differ nowhere.
+    Args:
+        differ: (begin, points) -> whether the states before the steps `points` differ, replayed from those before
+            `begin`, which agree.
+        sections: states that a round compares, but for the first; the more, the fewer steps are trained again.
+
+    Returns:
+        None where they differ nowhere.
     """
     low, high, rounds = 0, None, 0
     while high is None or high - low > 1:
-        if high is None:  # twice as far from the beginning each
-            points = sorted({min(stop, max(1, 2 * low) * 2**power) for power in range(limits.SECTIONS)})
+        if low:
+            end = min(stop, limits.SEARCH_GROWTH * low) if high is None else high
+            points = np.linspace(low, end, sections + 1).round()[1:].astype(int).tolist()
         else:
-            points = sorted(
-                {*np.linspace(low, high, limits.SECTIONS + 1).round()[1:].astype(int).tolist()} - {low}
-            )
+            points = [min(stop, 2**power) for power in range(limits.SECTIONS)]
+        points = sorted({*points} - {low})
         found = differ(low, points)
         rounds += 1
         over = next((point for point in points if found[point]), None)
