@@ -267,6 +267,17 @@ class DecayingSGD(keras.optimizers.SGD):
         self.assign_sub(variable, rate * (gradient + self.factor * variable))
 
 
+class Plain(keras.optimizers.Optimizer):
+    """A rule by hand."""
+
+    def update_step(self, gradient, variable, learning_rate):
+        self.assign_sub(variable, gradient * keras.ops.cast(learning_rate, variable.dtype))
+
+
+def plain():
+    return Plain(0.1)
+
+
 def decaying_sgd():
     return DecayingSGD(0.1, 0.02)
 

@@ -554,6 +554,24 @@ def held_sgd(parameters):
     return HeldSGD(parameters, 0.1)
 
 
+class VectorDecay(torch.optim.Optimizer):
+    """A rule by hand, in which vectors alone decay."""
+
+    def __init__(self, parameters):
+        super().__init__(parameters, {"lr": 0.1})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for each in group["params"]:
+                decay = 0.02 if each.ndim == 1 else 0.0
+                each.sub_(each.grad + decay * each, alpha=group["lr"])
+
+
+def vector_decay(parameters):
+    return VectorDecay(parameters)
+
+
 class LateSGD(torch.optim.SGD):
     """From its fourth update on it goes half as far."""
 

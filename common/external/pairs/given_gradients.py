@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from parity.common.state.zero_gradient import measured_zero_gradients
 
 # Updates that are looked into for a common factor.
 _STEPS = 4
+_LISTED = 4  # names of tensors
 _FACTORS = (1.0, -0.4, 0.7)  # of the gradients in each update, by turns
 
 
@@ -93,17 +94,15 @@ def why_updates_part(
         sets: gradients of all updates. step: the first at which they part.
         rate: at which both are held.
     """
-    return _clipping(bench, optimizers, sets, step, rate) or _common_factors(
-        bench, optimizers, sets, step, rate
-    )
+    ways = (_clipping, _decay, _common_factors)
+    found = (way(bench, optimizers, sets, step, rate) for way in ways)
+    return next((why for why in found if why is not None), None)
 
 
 def _clipping(
     bench: Bench, optimizers: tuple[Target, Target], sets: Sequence[Arrays], step: int, rate: float | None
 ) -> Explanation | None:
     """That one side alone clips gradients by their common norm; None where that does not make all updates the same."""
-    from scipy import optimize  # slow, and seldom needed
-
     norms = [math.sqrt(sum(float(np.square(value).sum()) for value in each.values())) for each in sets]
     for who, other in (("torch", "Keras"), ("Keras", "torch")):
 
@@ -130,9 +129,9 @@ def _clipping(
             one, another = made([*[1.0] * step, share])
             return float(one[name].flat[place] - another[name].flat[place])
 
-        if not off(0.0) * off(1.0) < 0:  # nor of what is no number
+        share = _root(off)
+        if share is None:
             continue
-        share = float(optimize.brentq(off, 0.0, 1.0, xtol=limits.SAME_NUMBER, maxiter=100))
         # What is added to the norm that is divided by, as torch's own function does.
         ways = [
             (float(f"{share * (norms[step] + epsilon):.6g}"), epsilon) for epsilon in COMMON["clip_epsilon"]
@@ -152,6 +151,67 @@ def _clipping(
         evidence = f"by experiment: given gradients that are clipped so, {other}'s optimizer makes the same {len(sets)} updates"
         return Explanation("setting:clipping", text, "confirmed", fix, evidence)
     return None
+
+
+def _decay(
+    bench: Bench, optimizers: tuple[Target, Target], sets: Sequence[Arrays], step: int, rate: float | None
+) -> Explanation | None:
+    """That one side alone adds a multiple of some weights to their gradients; None where that does not make all updates the same."""
+    sides = ("Keras", "torch")
+    before = bench.keras.read()
+    seen = [moves(bench, optimizers, sets[:count], rate) for count in range(1, len(sets) + 1)]
+    # A weight that is zero at first shows it some updates later.
+    last = min(step + _STEPS, len(sets))
+    ours, theirs = seen[last - 1]
+    names = [name for name in ours if tensor_deviation(ours[name], theirs[name]) > limits.LIVE_FLOAT64]
+    if not names:
+        return None
+    name = max(names, key=lambda each: float(np.abs(ours[each] - theirs[each]).max()))
+    place = int(np.abs(ours[name] - theirs[name]).argmax())
+    for adding, who in enumerate(sides):
+
+        def made(factor: float, count: int, adding: int = adding) -> tuple[Arrays, Arrays]:
+            # Of the weights as they are before each update, where all is the same.
+            moved = [{}, *(both[adding] for both in seen)][:count]
+            decayed = [
+                each | {n: each[n] + factor * (before[n] + there.get(n, 0.0)) for n in names}
+                for each, there in zip(sets, moved, strict=False)
+            ]
+            given = [decayed, sets[:count]] if adding else [sets[:count], decayed]
+            return moves(bench, optimizers, given[0], rate, given[1])
+
+        def off(factor: float, name: str = name, place: int = place) -> float:
+            one, another = made(factor, last)
+            return float(one[name].flat[place] - another[name].flat[place])
+
+        found = _root(off)
+        if found is None:
+            continue
+        factor = float(f"{found:.6g}")
+        own, another = made(factor, len(sets))
+        if max(tensor_deviation(own[n], another[n]) for n in own) > limits.ROUNDED_CONSTANT:
+            continue
+        other, of = (
+            sides[1 - adding],
+            f"{', '.join(names[:_LISTED])}{' and others' if len(names) > _LISTED else ''}",
+        )
+        return Explanation(
+            "setting:weight_decay",
+            f"weight decay: {who} adds {factor:g} times the weight to the gradient of {of}, and {other} does not",
+            "confirmed",
+            f"in {other}: do so for these, too; or leave them out in {who}, as one does with biases and scales of norms",
+            f"by experiment: given gradients with that term, {other}'s optimizer makes the same {len(sets)} updates",
+        )
+    return None
+
+
+def _root(off: Callable[[float], float]) -> float | None:
+    """Where between 0 and 1 something is zero; None where nothing says that it is."""
+    from scipy import optimize  # slow, and seldom needed
+
+    if not off(0.0) * off(1.0) < 0:  # nor of what is no number
+        return None
+    return float(optimize.brentq(off, 0.0, 1.0, xtol=limits.SAME_NUMBER, maxiter=100))
 
 
 def _common_factors(
