@@ -43,21 +43,11 @@ from parity.common.parity.deviation import (
     skipped,
     state_deviations,
 )
+from parity.common.parity.rounding import FLOAT64, Rounding
 from parity.common.record import RunRecord
 
 CURVES = ("loss_sum", "gradient_norm", "parameter_norm", "update_norm")
 STATES = ("first_gradients", "final")
-
-# Largest relative deviation allowed in float64, where only rounding may differ.
-FLOAT64 = {
-    "loss_sum": 1e-12,  # the law: hundreds of steps of rounding stay under this
-    "gradient_norm": 1e-10,  # a norm near a minimum is a small difference of larger terms
-    "parameter_norm": 1e-12,  # sums of squares do not cancel
-    "update_norm": 1e-10,  # follows the gradient
-    "first_gradients": 1e-12,  # one step: no error has been fed back yet
-    "evaluation": 1e-10,  # loss of the final state
-    "final": 1e-10,  # per tensor, relative to its largest element
-}
 
 # All else: budget = this multiple of the ensemble's floor. In 36 of 36 studied runs an honest pair
 # stayed within 1.7 times the floor of four members; a changed default is orders of magnitude above.
@@ -174,11 +164,15 @@ def _apart(base: RunRecord, members: Sequence[RunRecord]) -> tuple[list[RunRecor
 
 @dataclass(frozen=True)
 class _Rounded:
-    """How far rounding has taken one run: its deviation from itself in float64. curves and evaluation: where it was trained so as a whole."""
+    """How far rounding has taken one run: its deviation from itself in float64. curves and evaluation: where it was trained so as a whole.
+
+    smooth: how far it may take a step, by the sizes of the model.
+    """
 
     states: dict[str, dict[str, float]]
     curves: dict[str, Curve]
     evaluation: float
+    smooth: float
 
 
 def _rounded(base: RunRecord, exact: Sequence[RunRecord]) -> _Rounded:
@@ -202,7 +196,7 @@ def _rounded(base: RunRecord, exact: Sequence[RunRecord]) -> _Rounded:
             curves = {name: np.maximum.accumulate(column_deviation(name, run, base)) for name in CURVES}
             evaluation = curve_deviation(_evaluation(run), _evaluation(base)).item()
     capped = {name: min(value, LARGEST_FLIP / 2) for name, value in states.get("first_gradients", {}).items()}
-    return _Rounded(states | {"first_gradients": capped}, curves, evaluation)
+    return _Rounded(states | {"first_gradients": capped}, curves, evaluation, Rounding.of(base).smooth)
 
 
 def _with_rounding(budget: Budget, runs: Sequence[_Rounded]) -> Budget:
@@ -225,9 +219,13 @@ def _with_rounding(budget: Budget, runs: Sequence[_Rounded]) -> Budget:
 
 
 def _begins_otherwise(name: str, budget: Budget, runs: Sequence[_Rounded]) -> bool:
-    """Whether float32 is farther from float64 at a run's first step than at another's, and than rounding."""
+    """Whether float32 is farther from float64 at a run's first step than at another's, and than rounding.
+
+    Permuted runs all sum a sample's terms alike: a norm of one framework may round farther than they show.
+    """
     first = [float(run.curves[name][0]) for run in runs]
-    return max(first) > max(FARTHER * min(first), float(budget.curves[name][0]))
+    rounding = max(float(budget.curves[name][0]), *(run.smooth for run in runs))
+    return max(first) > max(FARTHER * min(first), rounding)
 
 
 def _states(which: str, budget: Budget, runs: Sequence[_Rounded]) -> dict[str, dict[str, float]]:

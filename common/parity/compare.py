@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from parity.common.base.errors import NotComparableError
 from parity.common.execution.checks import known_departure
-from parity.common.parity.budget import CURVES, FLOAT64, LARGEST_LOW_SHARE, STATES, Budget, low_share
+from parity.common.parity.budget import CURVES, LARGEST_LOW_SHARE, STATES, Budget, low_share
 from parity.common.parity.comparable import check_comparable
 from parity.common.parity.deviation import (
     Curve,
@@ -28,7 +28,7 @@ from parity.common.parity.followed import (
     followed_steps,
     is_followed,
 )
-from parity.common.parity.rounding import SCHEDULE_ULPS, Rounding, float32_constants
+from parity.common.parity.rounding import FLOAT64, SCHEDULE_ULPS, Rounding, float32_constants
 from parity.common.parity.sample_ids import SplitAudit, audit, first_unequal_step, has_ids
 from parity.common.record import RunRecord
 from parity.common.spec import ScriptInfo

@@ -31,13 +31,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parity.common.base.errors import RecordError
-from parity.common.parity.budget import FLOAT64
 from parity.common.record import RunRecord
 from parity.common.record.files import read_json
 from parity.common.record.script import OUTLINE
 from parity.common.spec import ScriptInfo
 
 Curve = NDArray[np.float64]
+
+# Largest relative deviation allowed in float64, where only rounding may differ.
+FLOAT64 = {
+    "loss_sum": 1e-12,  # the law: hundreds of steps of rounding stay under this
+    "gradient_norm": 1e-10,  # a norm near a minimum is a small difference of larger terms
+    "parameter_norm": 1e-12,  # sums of squares do not cancel
+    "update_norm": 1e-10,  # follows the gradient
+    "first_gradients": 1e-12,  # one step: no error has been fed back yet
+    "evaluation": 1e-10,  # loss of the final state
+    "final": 1e-10,  # per tensor, relative to its largest element
+}
 
 # Units in the last place of the type that products round to. Of float8 operands, e4m3.
 _EPS = {

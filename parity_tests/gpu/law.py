@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from parity.common.parity.budget import FLOAT64
 from parity.common.parity.compare import Comparison
 from parity.common.parity.deviation import curve_deviation, state_deviations
+from parity.common.parity.rounding import FLOAT64
 from parity.common.record import RunRecord, taps
 from parity.common.state.canonical import parameter_fingerprint, parameter_specs
 from parity.common.state.zero_gradient import zero_gradient_directions

@@ -10,9 +10,10 @@ import numpy as np
 from parity.common.data.plan import BatchPlan
 from parity.common.diagnosis import limits
 from parity.common.diagnosis.result import FINAL_STATE, When
-from parity.common.parity.budget import CURVES, FLOAT64, Budget
+from parity.common.parity.budget import CURVES, Budget
 from parity.common.parity.compare import count_rounding, unequal_replicas
 from parity.common.parity.deviation import column_deviation, state_deviations, tensor_deviation
+from parity.common.parity.rounding import FLOAT64
 from parity.common.parity.sample_ids import audit, first_unequal_step
 from parity.common.record import RunRecord
 from parity.common.spec import TrainSpec

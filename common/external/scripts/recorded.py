@@ -29,7 +29,7 @@ from parity.common.diagnosis.result import (
 )
 from parity.common.external.scripts.layers import layers_stage
 from parity.common.external.scripts.outlines import setting_differences
-from parity.common.parity.budget import FLOAT64, Budget
+from parity.common.parity.budget import Budget
 from parity.common.parity.compare import (
     EVALUATION,
     RECORDED_STATES,
@@ -49,7 +49,7 @@ from parity.common.parity.followed import (
     is_followed,
     mean_agrees,
 )
-from parity.common.parity.rounding import GROWTH, Rounding, float32_constants
+from parity.common.parity.rounding import FLOAT64, GROWTH, Rounding, float32_constants
 from parity.common.parity.sample_ids import has_ids, steps_of_other_samples
 from parity.common.record import RunRecord
 from parity.common.record.followed import read_measures
