@@ -157,12 +157,13 @@ def _decay(
     bench: Bench, optimizers: tuple[Target, Target], sets: Sequence[Arrays], step: int, rate: float | None
 ) -> Explanation | None:
     """That one side alone adds a multiple of some weights to their gradients; None where that does not make all updates the same."""
-    sides = ("Keras", "torch")
+    if step >= _STEPS:
+        return None  # a decay acts from the first update on
+    # A weight that is zero at first shows it some updates later.
+    sides, sets = ("Keras", "torch"), sets[: step + _STEPS]
     before = bench.keras.read()
     seen = [moves(bench, optimizers, sets[:count], rate) for count in range(1, len(sets) + 1)]
-    # A weight that is zero at first shows it some updates later.
-    last = min(step + _STEPS, len(sets))
-    ours, theirs = seen[last - 1]
+    ours, theirs = seen[-1]
     names = [name for name in ours if tensor_deviation(ours[name], theirs[name]) > limits.LIVE_FLOAT64]
     if not names:
         return None
@@ -170,31 +171,29 @@ def _decay(
     place = int(np.abs(ours[name] - theirs[name]).argmax())
     for adding, who in enumerate(sides):
 
-        def made(factor: float, count: int, adding: int = adding) -> tuple[Arrays, Arrays]:
+        def made(factor: float, adding: int = adding) -> tuple[Arrays, Arrays]:
             # Of the weights as they are before each update, where all is the same.
-            moved = [{}, *(both[adding] for both in seen)][:count]
+            moved = [{}, *(both[adding] for both in seen[:-1])]
             decayed = [
                 each | {n: each[n] + factor * (before[n] + there.get(n, 0.0)) for n in names}
-                for each, there in zip(sets, moved, strict=False)
+                for each, there in zip(sets, moved, strict=True)
             ]
-            given = [decayed, sets[:count]] if adding else [sets[:count], decayed]
+            given = (decayed, sets) if adding else (sets, decayed)
             return moves(bench, optimizers, given[0], rate, given[1])
 
         def off(factor: float, name: str = name, place: int = place) -> float:
-            one, another = made(factor, last)
+            one, another = made(factor)
             return float(one[name].flat[place] - another[name].flat[place])
 
         found = _root(off)
         if found is None:
             continue
         factor = float(f"{found:.6g}")
-        own, another = made(factor, len(sets))
+        own, another = made(factor)
         if max(tensor_deviation(own[n], another[n]) for n in own) > limits.ROUNDED_CONSTANT:
             continue
-        other, of = (
-            sides[1 - adding],
-            f"{', '.join(names[:_LISTED])}{' and others' if len(names) > _LISTED else ''}",
-        )
+        other, of = sides[1 - adding], ", ".join(names[:_LISTED])
+        of += " and others" if len(names) > _LISTED else ""
         return Explanation(
             "setting:weight_decay",
             f"weight decay: {who} adds {factor:g} times the weight to the gradient of {of}, and {other} does not",
