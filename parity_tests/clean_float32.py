@@ -202,6 +202,9 @@ Each row is one spec on eight placements, whose every two runs are compared: 28 
 `parity run` measures. *Divergent* is a false alarm; *inconclusive* says that rounding hides what a comparison looks for.
 *Nearest*: of what it was allowed, how much the worst check of all used. Kernels: *all* that the processor has;
 *AVX2* at most, of oneDNN, PyTorch and MKL; *SSE*, and TensorFlow without oneDNN.
+
+What is here was drawn once the code was finished. Two seeds before it found what was not: 1 false alarm in 1,512 comparisons and 14, all of one
+spec, in 588 (27 November 2026, seeds 20261129 and 20261130; CHANGELOG.md says what was mended).
 """
 
 
