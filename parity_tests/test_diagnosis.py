@@ -102,9 +102,9 @@ def test_shares_of_what_is_found(diagnoser: Diagnoser) -> None:
     outcomes = [diagnoser.outcome(case) for case in CASES]
     pairs = [diagnoser.pair(pair) for pair in PAIRS]
     assert all(outcome.detected for outcome in outcomes)
-    assert _share(outcome.placed for outcome in outcomes) >= 0.95
-    assert _share(outcome.named for outcome in outcomes) >= 0.9
-    assert _share(all(outcome.found) for outcome in pairs) >= 0.8
+    assert _share(outcome.placed for outcome in outcomes) >= 0.99
+    assert _share(outcome.named for outcome in outcomes) >= 0.98
+    assert _share(all(outcome.found) for outcome in pairs) >= 0.95
 
 
 def _share(right: Iterator[bool]) -> float:

@@ -117,9 +117,9 @@ class DiagnosisTable:
 def _totals(outcomes: Sequence[Outcome], pairs: Sequence[PairOutcome]) -> str:
     rows = [
         ("detected", sum(o.detected for o in outcomes), len(outcomes), 1.0),
-        ("place", sum(o.placed for o in outcomes), len(outcomes), 0.95),
-        ("cause", sum(o.named for o in outcomes), len(outcomes), 0.9),
-        ("both of a pair", sum(all(p.found) for p in pairs), len(pairs), 0.8),
+        ("place", sum(o.placed for o in outcomes), len(outcomes), 0.99),
+        ("cause", sum(o.named for o in outcomes), len(outcomes), 0.98),
+        ("both of a pair", sum(all(p.found) for p in pairs), len(pairs), 0.95),
     ]
     text = "| | right | of | share | at least |\n| --- | --- | --- | --- | --- |\n"
     for name, right, of, least in rows:
