@@ -727,6 +727,7 @@ PAIRS = [
         MLP,
         "flat_shards_averaged_where_sums_were_meant",
         "dense_bias_twice",
+        suite="slow",
     ),
     pair(MANUAL, CNN, "gradients_never_reduced_by_hand", "batch_norm_epsilon_in_float32"),
     pair(MANUAL, MLP, "a_parameter_forgotten_in_the_loop", "learning_rate_scaled_by_replicas"),
