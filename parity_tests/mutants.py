@@ -6,7 +6,8 @@
 `draw` changes one expression or statement that a setup runs, trains with it, and diagnoses what diverges, until `count` of
 each setup have been diagnosed. A mutant is in the code wherever that runs: in the training, in its ranks and in the trials
 of layers, as a bug in the source would be. Nothing knows what is right to say of one: whoever reads the mutant writes
-"right" or "wrong" into the fields `place` and `verdict` of its line before `write` makes a table of them.
+"right" or "wrong" into the fields `place` and `verdict` of its line, and of one that changes nothing why into `why`, before
+`write` makes tables of them.
 """
 
 from __future__ import annotations

@@ -78,10 +78,12 @@ def test_a_page_keeps_what_stands_before_its_part(tmp_path: Path) -> None:
         '{"seed": 1, "setup": "s", "where": "w", "text": "a | b", "outcome": "divergent", "place": "right",'
         ' "verdict": "wrong", "findings": [{"stage": "update", "tensor": "t", "cause": "c", "confidence": "likely"}]}\n'
         '{"seed": 1, "setup": "s", "where": "w", "text": "a", "outcome": "error"}\n'
+        '{"seed": 1, "setup": "s", "where": "x/y.py:1 f", "text": "a", "outcome": "survivor", "why": "so"}\n'
     )
     for _ in range(2):
         mutants.write(drawn, page)
     text = page.read_text()
     assert text.startswith("# A page\n\n## Random mutants\n")
-    assert text.count("| 1 | 2 | 1 | 0 | 1 | 1 | 0 | 0 | 0 | 1 | 0 |") == 1
+    assert text.count("| 1 | 3 | 1 | 1 | 1 | 1 | 0 | 0 | 0 | 1 | 0 |") == 1
     assert "| `w`: `a &#124; b` | s | update | `t` | c | likely | right | wrong |" in text
+    assert text.endswith("| so | 1 | `y.py:1 f` |\n")

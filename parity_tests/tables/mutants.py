@@ -44,8 +44,21 @@ def write(drawn: Path, page: Path) -> None:
         )
         rows += [_row(said) for said in told]
     before = page.read_text(encoding="utf-8").partition(MUTANTS)[0].rstrip()
-    text = f"{before}\n\n{MUTANTS}\n\n{_ABOUT}\n{_table(_TOTALS, totals)}\n{_table(_COLUMNS, rows)}"
+    text = f"{before}\n\n{MUTANTS}\n\n{_ABOUT}\n{_table(_TOTALS, totals)}\n{_table(_COLUMNS, rows)}{survivors_of(every)}"
     page.write_text(text, encoding="utf-8")
+
+
+def survivors_of(every: list[dict[str, Any]]) -> str:
+    """The mutants that change nothing, by the reason that a reader has found (`why` of their line); nothing where none has been read."""
+    reasons: dict[str, list[str]] = {}
+    for said in every:
+        if said["outcome"] == "survivor" and "why" in said:
+            reasons.setdefault(said["why"], []).append(f"`{said['where'].rpartition('/')[2]}`")
+    rows = [[why, len(names), ", ".join(dict.fromkeys(names))] for why, names in reasons.items()]
+    rows.sort(key=lambda row: -row[1])
+    return (
+        f"\n### What changes nothing, and why\n\n{_table(('why', 'mutants', 'where'), rows)}" if rows else ""
+    )
 
 
 def _first(said: dict[str, Any]) -> dict[str, Any]:
