@@ -246,6 +246,8 @@ class Bench:
 
     def drawn(self, setup: str, draw: random.Random) -> Iterator[str]:
         """Names of mutants that the setup runs: of each function one, in any order, and again."""
+        for path in self.folder.glob("*.json"):  # of the setup before
+            path.unlink()
         self.cache.record(*SETUPS[setup], "parity_tests.mutants:covering")
         ran = {tuple(line) for path in self.folder.glob("*.json") for line in json.loads(path.read_text())}
         package = "tf_impl" if setup.startswith("tensorflow") else "torch_impl"

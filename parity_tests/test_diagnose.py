@@ -485,11 +485,12 @@ def test_the_first_step_outside_is_read_off_the_records(run_cache: RunCache) -> 
         assert found is not None
         assert (found.step, said in found.evidence) == (2, True)
     assert off("gradient_norm", 1, 1 + 1e-13) is None
-    summary = candidate.summary.model_copy(update={"eval_loss_sum": candidate.summary.eval_loss_sum + 1})
-    found = first_outside(reference, dataclasses.replace(candidate, summary=summary), budget)
-    assert found is not None
-    assert found.step is None
-    assert found.evidence.startswith("evaluation")
+    for field, said in (("eval_loss_sum", "evaluation: loss off by"), ("eval_correct", "evaluation: ")):
+        changed = {field: getattr(candidate.summary, field) + 1}
+        summary = candidate.summary.model_copy(update=changed)
+        found = first_outside(reference, dataclasses.replace(candidate, summary=summary), budget)
+        assert found is not None
+        assert (found.step, found.evidence.startswith(said)) == (None, True)
 
 
 def on_one_replica(folder: Path, candidate: Placement, answer: Trace | Exception) -> list[str]:

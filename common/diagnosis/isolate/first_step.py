@@ -90,6 +90,8 @@ def _at_the_end(reference: RunRecord, candidate: RunRecord, budget: Budget | Non
     assert theirs is not None
     if ours.eval_count != theirs.eval_count:
         return f"evaluation: {ours.eval_count:g} and {theirs.eval_count:g} counted"
+    if reference.spec.precision == "float64" and ours.eval_correct != theirs.eval_correct:
+        return f"evaluation: {ours.eval_correct} and {theirs.eval_correct} correct"
     sums = [np.array(np.nan if s.eval_loss_sum is None else s.eval_loss_sum) for s in (ours, theirs)]
     deviation = tensor_deviation(*sums) if ours.eval_count else 0.0
     if not deviation <= budget.evaluation:
