@@ -186,7 +186,7 @@ def _parts(ours: Part, theirs: Part) -> tuple[str, ...]:
     """Whether parts of tensors that hold several can be the same; the rule is that of the whole."""
     if ours.count > 1 and theirs.count > 1 and (ours.count, ours.index) != (theirs.count, theirs.index):
         return ()
-    if len(theirs.shape) == 1 or len(ours.shape) == 1:
+    if min(len(theirs.shape), len(ours.shape)) < 2:
         return ("part",) if math.prod(ours.shape) == math.prod(theirs.shape) else ()
     one = (ours.shape[0], math.prod(ours.shape[1:]))
     other = theirs.shape if theirs.count > 1 and theirs.axis else theirs.shape[::-1]
