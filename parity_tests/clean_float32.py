@@ -23,7 +23,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import combinations
 from pathlib import Path
@@ -43,6 +43,7 @@ from parity.common.spec import Placement, RunConfig, TrainSpec
 from parity_tests.clean_runs import OPTIMIZERS, SCHEDULES, SMALL
 from parity_tests.faults.registry import spec_of
 from parity_tests.helpers.hooks import in_ranks
+from parity_tests.tables import float32
 
 PLACEMENTS = (
     *("torch:single:1", "torch:ddp:2", "torch:fsdp2:2", "torch:manual:3"),
@@ -135,11 +136,9 @@ def resolve(out: Path, seed: int, count: int) -> None:
                 single, ddp = (config.placement for config in configs()[:2])
                 runs = [RunConfig(placement=single), RunConfig(placement=ddp).having(context=context)]
                 folder = Path(name) / f"{number}_{seen}"
-                stages = session.stages_of(spec, runs, folder, 0)
-                if (
-                    trained(stages, spec, runs, folder, Terminal(quiet=True), True, workers).verdict
-                    != "divergent"
-                ):
+                stages, quiet = session.stages_of(spec, runs, folder, 0), Terminal(quiet=True)
+                found = trained(stages, spec, runs, folder, quiet, True, workers)
+                if found.verdict != "divergent":
                     break
                 seen += 1
             line = {"seed": seed, "number": number, "resolved": _described(spec), "power": seen}
@@ -194,91 +193,6 @@ def nearest(one: Comparison) -> float:
     return max((check.deviation / check.budget for check in one.checks if check.budget), default=0.0)
 
 
-_HEAD = """# Comparisons in float32 in which nothing is wrong
-
-Written by `python -m parity_tests.clean_float32`, whose docstring says how; do not edit.
-
-Each row is one spec on eight placements, whose every two runs are compared: 28 comparisons of 30 steps, with the noise floor that
-`parity run` measures. *Divergent* is a false alarm; *inconclusive* says that rounding hides what a comparison looks for.
-*Nearest*: of what it was allowed, how much the worst check of all used. Kernels: *all* that the processor has;
-*AVX2* at most, of oneDNN, PyTorch and MKL; *SSE*, and TensorFlow without oneDNN.
-
-What is here was drawn once the code was finished. Two seeds before it found what was not: 1 false alarm in 1,512 comparisons and 14, all of one
-spec, in 588 (27 November 2026, seeds 20261129 and 20261130; CHANGELOG.md says what was mended).
-"""
-
-
-_RESOLVED = """## How small a defect is seen
-
-DDP of two against one process, with all gradients 1 + e times what is due, for e = 0.1, 0.01 and on: the least that is divergent, and
-so are all larger ones.
-"""
-
-
-def page(every: Sequence[dict]) -> str:
-    """The page of some lines of `draw` and `resolve`."""
-    lines = [line for line in every if "verdicts" in line]
-    counts = Counter[str]()
-    for line in lines:
-        counts.update(line["verdicts"])
-    total = sum(counts.values())
-    versions = ", ".join(f"{name} {version}" for name, version in sorted(lines[-1]["versions"].items()))
-    text = [
-        _HEAD,
-        f"{versions}; {os.cpu_count()} cores, no GPU.",
-        "",
-        f"**{counts['divergent']} false alarms in {total:,} comparisons**, ",
-    ]
-    text[-1] += f"{counts['inconclusive']} inconclusive."
-    text += [
-        "",
-        *_table(
-            ["kernels", "specs", "comparisons", "parity", "inconclusive", "divergent"], _by_kernels(lines)
-        ),
-    ]
-    others = [
-        f"- {line['kernels']}, {line['trained']}: {said}" for line in lines for said in line["not parity"]
-    ]
-    text += ["", "What is not parity:", "", *others] if others else []
-    rows = [
-        [
-            line["seed"],
-            line["number"],
-            line["trained"],
-            line["kernels"],
-            *_of(line["verdicts"]),
-            f"{line['nearest']:.2g}",
-        ]
-        for line in sorted(lines, key=lambda line: (line["seed"], line["number"], line["kernels"]))
-    ]
-    head = ["seed", "#", "trained", "kernels", "parity", "inconclusive", "divergent", "nearest"]
-    text += ["", *_table(head, rows)]
-    resolved = [
-        [line["resolved"], f"1e-{line['power']}" if line["power"] else "more"]
-        for line in every
-        if "power" in line
-    ]
-    text += ["", _RESOLVED, *_table(["trained", "least e seen"], resolved)] if resolved else []
-    return "\n".join([*text, ""])
-
-
-def _by_kernels(lines: Sequence[dict]) -> Iterator[list]:
-    for kernels in KERNELS:
-        own = [line for line in lines if line["kernels"] == kernels]
-        counts = Counter[str]()
-        for line in own:
-            counts.update(line["verdicts"])
-        yield [kernels, len(own), sum(counts.values()), *_of(counts)]
-
-
-def _of(counts: dict) -> list[int]:
-    return [counts.get(verdict, 0) for verdict in ("parity", "inconclusive", "divergent")]
-
-
-def _table(head: Sequence[str], rows: Iterator[list] | list[list]) -> list[str]:
-    return [f"| {' | '.join(map(str, row))} |" for row in (head, ["---"] * len(head), *rows)]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("command", choices=("draw", "resolve", "write"))
@@ -290,7 +204,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.command == "write":
         lines = [json.loads(line) for line in options.drawn.read_text(encoding="utf-8").splitlines()]
-        options.page.write_text(page(lines), encoding="utf-8")
+        options.page.write_text(float32.page(lines), encoding="utf-8")
     elif options.command == "resolve":
         resolve(options.drawn, options.seed, options.count)
     elif options.kernels:

@@ -18,6 +18,7 @@ from parity.common.state.canonical import parameter_specs
 from parity_tests import clean_float32
 from parity_tests.clean_runs import COUNT, CleanRun, clean_run
 from parity_tests.helpers.run_cache import RunCache
+from parity_tests.tables import float32
 from parity_tests.tables.clean import CleanTable, nearest
 
 # A few seconds each: both frameworks, several replicas, micro-batches, a mixed precision.
@@ -157,7 +158,7 @@ def test_the_page_of_float32_counts_false_alarms_by_kernels() -> None:
         "verdicts": {"parity": 27, "divergent": 1},
         "not parity": ["a and b: why"],
     }
-    text = clean_float32.page([good, bad, {"resolved": "a net", "power": 4}])
+    text = float32.page([good, bad, {"resolved": "a net", "power": 4}])
     assert "**1 false alarms in 56 comparisons**, 0 inconclusive." in text
     assert "| SSE | 1 | 28 | 27 | 0 | 1 |" in text
     assert "- SSE, a net: a and b: why" in text
