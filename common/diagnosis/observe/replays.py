@@ -203,6 +203,7 @@ class Replays:
         """Have the states before some steps known."""
         if all(point in self.known for point in points):
             return
+        begin = max([begin, *(step for step in self.known if step < points[0])])
         if feeds_back(self.spec):
             begin = 0  # the schedule must have seen all steps
         fields = {"stop": points[-1], "states": tuple(points)}
