@@ -59,11 +59,8 @@ _KEPT += ("prefetch_batches", "timeout_seconds", "accumulation", "sample_order_s
 
 def traceable(placement: Placement) -> tuple[Placement, list[str]]:
     """The placement nearest to this one whose steps can be traced, and what it leaves out but for pinning."""
-    fields: dict[str, Any] = {name: getattr(placement, name) for name in _KEPT}
-    own_way = placement.strategy in DIVIDING
-    if own_way:
-        fields["strategy"] = "ddp" if placement.replicas > 1 else "single"
-    else:
+    fields, own_way = _as_ddp(placement), placement.strategy in DIVIDING
+    if not own_way:
         fields |= {"strategy": placement.strategy, "options": placement.options.to_dict()}
     left_out = {
         f"strategy {placement.strategy}": own_way,
@@ -73,6 +70,12 @@ def traceable(placement: Placement) -> tuple[Placement, list[str]]:
         f"steps_per_call {placement.steps_per_call}": placement.steps_per_call > 1,
     }
     return Placement.parse(fields), [what for what, is_left_out in left_out.items() if is_left_out]
+
+
+def _as_ddp(placement: Placement) -> dict[str, Any]:
+    """The fields of the placement in DDP, or of one replica in one process."""
+    strategy = "ddp" if placement.replicas > 1 else "single"
+    return {name: getattr(placement, name) for name in _KEPT} | {"strategy": strategy}
 
 
 _NOT_COMPARED = StepComparison(None, (), ())
@@ -157,7 +160,7 @@ class Replays:
     def states_differ(self, begin: int, points: Sequence[int]) -> dict[int, bool]:
         """Whether the states before some steps differ; from those before `begin` on, which are known."""
         self.say(f"searching steps {begin} to {points[-1]}")
-        self._find_states(points, begin)
+        self._find_states(points)
         return {
             point: first_step.states_differ(self.spec, *map(load_state, self.known[point]))
             for point in points
@@ -199,11 +202,11 @@ class Replays:
         """The fields of a replay that begins before a step, whose state is known."""
         return {"first_step": step, "begin": str(self.known[step][which])} if step else {}
 
-    def _find_states(self, points: Sequence[int], begin: int = 0) -> None:
-        """Have the states before some steps known."""
+    def _find_states(self, points: Sequence[int]) -> None:
+        """Have the states before some steps known, trained from the nearest before them that are."""
         if all(point in self.known for point in points):
             return
-        begin = max([begin, *(step for step in self.known if step < points[0])])
+        begin = max((step for step in self.known if step < points[0]), default=0)
         if feeds_back(self.spec):
             begin = 0  # the schedule must have seen all steps
         fields = {"stop": points[-1], "states": tuple(points)}
@@ -266,11 +269,10 @@ class Replays:
 
         Only where DDP's layers make the same of the injected tensors.
         """
-        fields: dict[str, Any] = {name: getattr(self.placements[1], name) for name in _KEPT}
-        fields["strategy"] = "ddp" if self.placements[1].replicas > 1 else "single"
+        placement = Placement.parse(_as_ddp(self.placements[1]))
         self.say("replaying the same steps in DDP, whose replicas have gradients of their own to show")
         try:
-            run = self._run(Placement.parse(fields), Replay.parse({"stop": 0, "forced": str(parent)}), 1)
+            run = self._run(placement, Replay.parse({"stop": 0, "forced": str(parent)}), 1)
         except RunError:
             return traced
         found = []

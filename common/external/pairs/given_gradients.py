@@ -192,16 +192,21 @@ def _decay(
         own, another = made(factor)
         if max(tensor_deviation(own[n], another[n]) for n in own) > limits.ROUNDED_CONSTANT:
             continue
-        other, of = sides[1 - adding], ", ".join(names[:_LISTED])
-        of += " and others" if len(names) > _LISTED else ""
+        other = sides[1 - adding]
         return Explanation(
             "setting:weight_decay",
-            f"weight decay: {who} adds {factor:g} times the weight to the gradient of {of}, and {other} does not",
+            f"weight decay: {who} adds {factor:g} times the weight to the gradient of {listed(names)}, and {other} does not",
             "confirmed",
             f"in {other}: do so for these, too; or leave them out in {who}, as one does with biases and scales of norms",
             f"by experiment: given gradients with that term, {other}'s optimizer makes the same {len(sets)} updates",
         )
     return None
+
+
+def listed(names: Sequence[str]) -> str:
+    """Some names of tensors, and how many more there are."""
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return f"{', '.join(names[:_LISTED])}{more}"
 
 
 def _root(off: Callable[[float], float]) -> float | None:

@@ -26,6 +26,7 @@ from parity.common.external.pairs.bench import Bench
 from parity.common.external.pairs.explain import by_setting
 from parity.common.external.pairs.given_gradients import (
     as_torch_takes,
+    listed,
     mapped_alone,
     moved_by,
     scaled,
@@ -42,7 +43,6 @@ Slots = dict[str, dict[str, Array]]
 # By name of Keras's tensors the factors of their absolute values and of their squares in its loss.
 Penalties = dict[str, tuple[float, float]]
 _DECAYS = ("weight_decay", "weight_decay_mode", "decay_mask")
-_LISTED = 4
 _UPDATES = 3  # that show slots and bias corrections at work
 
 
@@ -396,7 +396,7 @@ class _Formula:
             for side, spec in sides.items()
         }
         told = [
-            f"of {_listed(sorted(decaying[side] - decaying[other]))} in {side} only"
+            f"of {listed(sorted(decaying[side] - decaying[other]))} in {side} only"
             for side, other in (("Keras", "torch"), ("torch", "Keras"))
             if decaying[side] - decaying[other]
         ]
@@ -439,11 +439,6 @@ def _clipped(spec: OptimizerBase) -> tuple[str, ...]:
         "no clipnorm, global_clipnorm or clipvalue",
         "no clip_grad_norm_ or clip_grad_value_",
     )
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return f"{', '.join(names[:_LISTED])}{more}"
 
 
 def _off(due: Mapping[str, Any], own: Mapping[str, Any]) -> float:
