@@ -10,9 +10,12 @@ from pathlib import Path
 import pytest
 
 from parity.common import recipes
+from parity.common.base.terminal import Terminal
 from parity.common.diagnosis.replays import diagnose
 from parity.common.diagnosis.result import Diagnosis
+from parity.common.execution import session
 from parity.common.execution.worker import Workers
+from parity.common.parity.result import judge, trained
 from parity.common.spec import Placement, RunConfig, TrainSpec
 from parity.common.state.canonical import parameter_specs
 from parity_tests import clean_float32
@@ -92,6 +95,20 @@ def test_nothing_is_found_where_nothing_is_wrong(
     assert amplified == (number in AMPLIFYING)
     assert diagnosis.steps, "it looked into no step"
     assert nearest(diagnosis) <= 1
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("number", sorted(AMPLIFYING))
+def test_run_measures_what_a_training_makes_of_rounding(
+    run_cache: RunCache, tmp_path: Path, number: int
+) -> None:
+    run = clean_run(number)
+    configs = [RunConfig(placement=placement) for placement in (run.reference, run.candidate)]
+    stages = session.stages_of(run.spec, configs, tmp_path, 0)
+    replayer, quiet = run_cache.replayer(), Terminal(quiet=True)
+    found = trained(stages, run.spec, configs, tmp_path, quiet, True, replayer)
+    assert (judge(found.records).verdict, found.verdict) == ("divergent", "parity")
+    assert "float64 noise floor" in found.comparisons[0].budget_source
 
 
 @pytest.mark.slow

@@ -479,6 +479,47 @@ def test_in_float64_a_measured_floor_counts_where_it_is_more_than_the_limits(tmp
     assert wrong.verdict == "divergent"
 
 
+@pytest.mark.parametrize(
+    ("loss", "share", "verdict"),
+    [
+        ("softmax_cross_entropy", 2e-12, "parity"),
+        ("softmax_cross_entropy", 1e-9, "divergent"),
+        ("mean_squared_error", 2e-12, "divergent"),
+    ],
+)
+def test_a_cross_entropy_that_is_nearly_zero_is_as_exact_as_the_logits(
+    tmp_path: Path, loss: str, share: float, verdict: str
+) -> None:
+    """It is what is left of a difference of logits."""
+
+    def tiny(run: Run) -> None:
+        run.column("loss_sum")[3] *= 1e-4
+
+    spec = tiny_spec("precision=float64", f"loss={{kind: {loss}}}")
+    change = scale("loss_sum", 1 + share)
+    assert compared(tmp_path / "tiny", change, spec, on_both=tiny).verdict == verdict
+    assert compared(tmp_path / "large", change, spec).verdict == "divergent"
+
+
+def test_in_float64_what_began_small_may_be_what_a_training_makes_of_rounding(tmp_path: Path) -> None:
+    """And what is far beyond a limit at once, or of other than sums, may not."""
+    spec = tiny_spec("precision=float64")
+
+    def grows(run: Run) -> None:
+        run.column("loss_sum")[3:] *= 1 + 10.0 ** np.arange(-11, -8)
+
+    changes = {
+        "grows": (grows, True),
+        "at once": (scale("loss_sum", 1 + 1e-8), False),
+        "final": (tensor("final", KERNEL, lambda w: w * (1 + 1e-9)), True),
+        "final at once": (tensor("final", KERNEL, lambda w: w * (1 + 1e-6)), False),
+        "first gradients": (tensor("first_gradients", KERNEL, lambda w: w * (1 + 1e-11)), False),
+    }
+    for name, (change, may_be) in changes.items():
+        comparison = compared(tmp_path / name, change, spec)
+        assert (comparison.verdict, comparison.amplifies("float64")) == ("divergent", may_be), name
+
+
 def exact(member: Run) -> None:
     """As if rounding had done nothing to it."""
     plain = Run.of(member.spec, member.placement)

@@ -24,7 +24,7 @@ from parity.common.execution.worker import Workers
 from parity.common.parity.budget import proof_budget
 from parity.common.record import read_record
 from parity.common.record.trace import Trace
-from parity.common.spec import Instrumentation, Placement, TrainSpec, override
+from parity.common.spec import Instrumentation, Placement, Replay, TrainSpec, override
 from parity_tests.helpers.matrix import small, tensorflow, torch
 from parity_tests.helpers.numpy_trainer import LAYERS, SPEC, Faults, placement, traced
 from parity_tests.helpers.records import Run
@@ -311,7 +311,7 @@ def test_the_step_is_found_in_sections(culprit: int, sections: int) -> None:
         assert points[0] > begin
         return {point: point > culprit for point in points}
 
-    step, rounds = narrowed(1000, differ, sections)
+    step, rounds = narrowed(0, 1000, differ, sections)
     assert step == culprit
     assert rounds == len(asked) <= 5
     assert max(asked) <= sections
@@ -319,7 +319,7 @@ def test_the_step_is_found_in_sections(culprit: int, sections: int) -> None:
     assert trained <= 128 + 3 * culprit
     # Nor is any step trained more than once, but for a section.
     assert trained <= 1000 + 128 + 2 * 1000 / sections
-    assert narrowed(1000, lambda begin, points: dict.fromkeys(points, False)) is None
+    assert narrowed(0, 1000, lambda begin, points: dict.fromkeys(points, False)) is None
 
 
 def test_chosen_steps_hold_the_borders_and_the_step_outside() -> None:
@@ -394,22 +394,37 @@ def test_what_the_replays_leave_out_is_named(run_cache: RunCache, replayer: Work
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kept", "searched"), [((), "2 rounds of steps 0 to 19"), ((4, 8, 14), "1 round of steps 8 to 13")]
+)
 def test_a_late_divergence_that_no_curve_shows_is_found_in_sections(
-    run_cache: RunCache, replayer: Workers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run_cache: RunCache,
+    replayer: Workers,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    kept: tuple[int, ...],
+    searched: str,
 ) -> None:
+    """From the last states that both runs have kept on their way and that agree, where there are any."""
     # Far from the beginning, replays go on from states on the way.
     monkeypatch.setattr(limits, "FARTHEST_BORDER", 5)
     spec = small("digits_cnn", "steps=20", "data.eval_samples=0").resolved()
     inside = "parity_tests.late_fault:a_moving_mean_moves_late"
-    reference = run_cache.record(spec, ALONE)
-    faulty = read_record(
-        replayer.train(spec, ALONE, tmp_path / "run", instrumentation=Instrumentation(context=inside))
+    replay = Replay(stop=20, states=kept) if kept else None
+    reference, faulty = (
+        read_record(
+            replayer.train(
+                spec, ALONE, tmp_path / name, instrumentation=Instrumentation(context=context, replay=replay)
+            )
+        )
+        for name, context in (("reference", None), ("faulty", inside))
     )
+    assert tuple(reference.kept_states()) == kept
     found = diagnose(reference, faulty, replayer, tmp_path / "replays", contexts=(None, inside))
     assert found.when is not None
     assert found.when.step == LATE
     assert found.when.evidence.startswith("final state")
-    assert "2 rounds" in found.when.searched
+    assert found.when.searched.endswith(searched)
     assert {(finding.step, finding.stage) for finding in found.findings} == {(LATE, "buffers")}
     assert [step.step for step in found.steps] == [0, 1, LATE - 1, LATE, LATE + 1]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ from parity.common.data import sources
 from parity.common.data.plan import Ids
 from parity.common.execution import hooks
 from parity.common.execution.checks import feeds_back
+from parity.common.execution.kept_states import KeptStates
 from parity.common.execution.phases import measure
 from parity.common.execution.process_context import find_folder, starts_ranks
 from parity.common.execution.trace_replay import TraceReplay
@@ -98,7 +100,9 @@ class Run(ABC):
         self.load(state)
         if checkpoint is not None:
             self.side.state.load_own(checkpoint.buffers, self.model, strategy)
+        began = time.perf_counter()
         self._save_state("initial", self.steps.start)
+        self._kept_states = KeptStates(self, state, time.perf_counter() - began)
         board = None
         if run_options.tensorboard and self.primary:
             board = EventWriter(out_dir / "tensorboard")
@@ -160,6 +164,10 @@ class Run(ABC):
                 else:
                     self.record(number, scalars, result)
                 after = number.stop if isinstance(number, range) else number + 1
+                if self._kept_states.due(after):
+                    record_held()
+                    self._kept_states.keep(after)
+                    self._writer.skip_time()
                 if self.checkpoints.due(after):
                     record_held()
                     self.save(after)

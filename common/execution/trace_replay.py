@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from parity.common.execution.kept_states import keep_state
 from parity.common.record.files import write_json
 from parity.common.record.reader import read_record
 from parity.common.record.trace import (
@@ -18,13 +19,12 @@ from parity.common.record.trace import (
     TRACE,
     injected_steps,
     read_injected,
-    state_file,
     step_folder,
     write_replica,
 )
 from parity.common.reference import StepScalars
 from parity.common.spec import Replay, TrainSpec
-from parity.common.state.canonical import State, load_state, save_state
+from parity.common.state.canonical import State, load_state
 
 if TYPE_CHECKING:
     from parity.common.execution.run import Batch, Run, Scalars
@@ -86,13 +86,8 @@ class TraceReplay:
         return self.run.step(batch, scalars, number)
 
     def keep_state(self, number: int) -> None:
-        run = self.run
         if number in self.request.states:
-            kept = run.side.state.export(run.model, run.optimizer, number)
-            if run.primary:
-                path = state_file(run.out_dir, number)
-                path.parent.mkdir(exist_ok=True)
-                save_state(path, kept)
+            keep_state(self.run, number)
 
     def force(self, forced: Path, number: int) -> None:
         """Take a step by itself, from the state and with the tensors found for it."""

@@ -20,9 +20,9 @@ little off, keyed by the member's number: by 2^-13 of the spacing of low numbers
 seen in the low type but for the few numbers in thousands that it tips over. The floor is then what
 such a flip does to this model, from the first step on.
 
-Of imported models in float64 the parameters of each member are off by a unit in the last place: each framework computes them by
-its own code, and where terms of one sample cancel, as in a gradient through a normalization of two numbers, permuted runs of one
-of them all round alike.
+In float64, which has a floor where a training amplifies rounding, the parameters of each member are off by a unit in the last place:
+each framework sums a sample's terms by its own code, and where these cancel, as in a gradient through a normalization of two
+numbers, permuted runs of one of them all round alike.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from parity.common.parity.deviation import (
     skipped,
     state_deviations,
 )
-from parity.common.parity.rounding import FLOAT64, Rounding
+from parity.common.parity.rounding import FLOAT64, Rounding, float64_loss
 from parity.common.record import RunRecord
 
 CURVES = ("loss_sum", "gradient_norm", "parameter_norm", "update_norm")
@@ -87,14 +87,16 @@ class Budget:
 
 def proof_budget(record: RunRecord) -> Budget:
     """The fixed float64 limits, spread over the record's steps and tensors."""
-    steps = len(record.steps)
+    curves = {name: np.full(len(record.steps), FLOAT64[name]) for name in CURVES}
+    summary = record.summary
+    evaluated = _evaluation(record) / max(1.0, summary.eval_count if summary else 0.0)
     return Budget(
         source="float64 proof limits",
-        curves={name: np.full(steps, FLOAT64[name]) for name in CURVES},
+        curves=curves | {"loss_sum": float64_loss(record, "loss_sum", record.loss)},
         states={
             which: dict.fromkeys(record.state(which), FLOAT64[which]) for which in STATES if record.has(which)
         },
-        evaluation=FLOAT64["evaluation"],
+        evaluation=float(float64_loss(record, "evaluation", evaluated).item()),
     )
 
 

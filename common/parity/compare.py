@@ -45,6 +45,8 @@ _TITLES = {"loss_sum": "loss curve", "first_gradients": "first-step gradients", 
 AMPLIFIED = frozenset(
     ("loss curve", "gradient norm", "parameter norm", "update norm", "final state", "evaluation")
 )
+# In float64 it grows from step to step. What is so many times beyond a limit at once has not grown.
+GROWN = 1000.0
 
 # What a comparison of two recorded scripts cannot judge, and why.
 
@@ -155,6 +157,19 @@ class Comparison:
     loss_budget: Curve
     budget_source: str
     unjudged: str = ""
+
+    def amplifies(self, precision: str) -> bool:
+        """Whether only what a training may make of rounding differs, and in float64 by no more than rounding grows."""
+        failed = [check for check in self.checks if not check.passed]
+        if self.verdict != "divergent" or any(check.name not in AMPLIFIED for check in failed):
+            return False
+        if precision != "float64":
+            return True
+        deviation, allowed = self.loss_deviation, self.loss_budget
+        over = np.flatnonzero(~(deviation <= allowed))
+        if len(over):
+            return bool(deviation[over[0]] <= GROWN * allowed[over[0]])
+        return all(check.deviation <= GROWN * check.budget for check in failed)
 
     @property
     def first_failure(self) -> Check | None:

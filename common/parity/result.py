@@ -13,7 +13,7 @@ from parity.common.execution import session
 from parity.common.execution.worker import Workers
 from parity.common.parity.budget import Allowance
 from parity.common.parity.comparable import check_comparable
-from parity.common.parity.compare import AMPLIFIED, EXIT_CODES, Comparison, Verdict, compare
+from parity.common.parity.compare import EXIT_CODES, Comparison, Verdict, compare
 from parity.common.parity.sample_ids import SplitAudit, audit
 from parity.common.record import RunRecord, read_record
 from parity.common.scaling.analyse import analyse
@@ -42,15 +42,22 @@ class Result:
         return EXIT_CODES[self.verdict]
 
     @property
+    def precision(self) -> str:
+        """Of all records."""
+        return self.records[0].run_info.precision
+
+    @property
     def amplified(self) -> list[int]:
-        """Places of the runs of float32 that differ only in what a training may make of rounding, with that of the reference; none where none do."""
-        if self.records[0].run_info.precision != "float32":
+        """Places of the runs that differ only in what a training may make of rounding, with that of the reference; none where none do.
+
+        Of float32 and float64.
+        """
+        if self.precision not in ("float32", "float64"):
             return []
         found = [
             place
             for place, comparison in enumerate(self.comparisons, start=1)
-            if comparison.verdict == "divergent"
-            and all(check.passed or check.name in AMPLIFIED for check in comparison.checks)
+            if comparison.amplifies(self.precision)
         ]
         return [0, *found] if found else []
 
@@ -97,24 +104,33 @@ def trained(
     console: Terminal,
     keep: bool = False,
     workers: Workers | None = None,
+    measures: bool = True,
 ) -> Result:
-    """Run what `session.stages_of` has, and judge; runs of float32 that the floor does not explain are made in float64, too.
+    """Run what `session.stages_of` has, and judge; where rounding may be what differs, run what says so.
+
+    That is for float32 the same runs in float64, and for float64 a noise floor.
 
     Args:
         stages: of the session.
         spec, configs: what is trained, and where; the first is the reference.
         folder, console, keep, workers: as of `session.work`.
+        measures: False: the caller looks for a defect before it measures a floor in float64.
 
     Raises:
         ParityError: as `session.work` and `read_session`.
     """
     session.work(stages, folder, console, keep, workers)
     found = read_session(folder)
-    if not found.amplified:
-        return found
-    console.tell("beyond the noise floor: the same runs in float64 say whether rounding does that")
     asked = [configs[place] for place in found.amplified]
-    session.work([session.exact_of(spec, asked, folder)], folder, console, True, workers)
+    if not asked or (found.precision == "float64" and not measures):
+        return found
+    if found.precision == "float64":
+        console.tell("barely beyond the proof limits: measuring how far rounding alone takes this training")
+        more = session.floor_of(spec, asked, folder)
+    else:
+        console.tell("beyond the noise floor: the same runs in float64 say whether rounding does that")
+        more = session.exact_of(spec, asked, folder)
+    session.work([more], folder, console, True, workers)
     return read_session(folder)
 
 

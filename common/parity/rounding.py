@@ -49,6 +49,11 @@ FLOAT64 = {
     "final": 1e-10,  # per tensor, relative to its largest element
 }
 
+# A cross-entropy is a logarithm of a sum less a logit, numbers of order 1 and more: where a net is sure, little is left of
+# them, and no float64 says it more exactly than some units in the last place of 1.
+_CROSS_ENTROPIES = ("softmax_cross_entropy", "binary_cross_entropy", "kl_divergence")
+_ULPS_OF_LOGITS = 16.0
+
 # Units in the last place of the type that products round to. Of float8 operands, e4m3.
 _EPS = {
     "float64": 2.0**-52,
@@ -70,6 +75,16 @@ SCHEDULE_ULPS = 4.0
 GROWTH = 4.0
 # Beyond this a limit says nothing.
 _LARGEST = 0.5
+
+
+def float64_loss(record: RunRecord, which: str, mean: NDArray[np.float64]) -> Curve:
+    """What a run's mean losses may deviate by in float64. which: `loss_sum`, of steps, or `evaluation`."""
+    spec, allowed = record.train_spec, np.full(mean.shape, FLOAT64[which])
+    if spec is None or spec.loss.kind not in _CROSS_ENTROPIES:
+        return allowed
+    with np.errstate(divide="ignore", invalid="ignore"):
+        of_terms = _ULPS_OF_LOGITS * _EPS["float64"] / np.abs(mean)
+    return np.where(np.isfinite(of_terms), np.maximum(allowed, of_terms), allowed)
 
 
 @dataclass(frozen=True)

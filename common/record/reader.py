@@ -20,6 +20,7 @@ from parity.common.record.invariants import Violation, read_violations
 from parity.common.record.parts import check_gaps, kept_steps, parts_of
 from parity.common.record.samples import Received
 from parity.common.record.script_taps import ScriptTaps, read_taps
+from parity.common.record.trace import state_files
 from parity.common.record.version_0_1 import stored
 from parity.common.spec import Placement, RunOptions, ScriptInfo, TrainSpec
 from parity.common.state.canonical import State, load_state
@@ -243,6 +244,15 @@ class RunRecord:
         # The first gradients are those of the first update, which float16 may have put off to a later part.
         first = next((part for part in self.joined if (part.folder / name).exists()), self.joined[0])
         return {"initial": self.joined[0], "first_gradients": first}.get(which, self.joined[-1]).state(which)
+
+    def kept_states(self) -> dict[int, Path]:
+        """The files of the canonical states that a run of a spec has kept on its way, by the step that each is before."""
+        return {
+            step: path
+            for part in self.parts
+            for step, path in state_files(part.folder).items()
+            if len(part.steps) and part.steps[0] < step <= part.steps[-1] + 1
+        }
 
     def _of_equal_parts(self, what: Callable[[RunRecord], Each | None]) -> list[Each]:
         """What each part has, where all have it and as many replicas; nothing where none of them does."""

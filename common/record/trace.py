@@ -98,8 +98,17 @@ def step_folder(parent: Path, step: int | None) -> Path:
 
 
 def state_file(record: Path, step: int) -> Path:
-    """Where a replay keeps the canonical state before a step."""
+    """Where a run or a replay keeps the canonical state before a step."""
     return record / STATES / f"step_{step:06d}.safetensors"
+
+
+def state_files(record: Path) -> dict[int, Path]:
+    """What lies where `state_file` says, by the step."""
+    return {
+        int(path.stem.removeprefix("step_")): path
+        for path in sorted((record / STATES).glob("step_*.safetensors"))
+        if path.stem.removeprefix("step_").isdigit()
+    }
 
 
 def write_replica(folder: Path, replica: int, tensors: State) -> None:

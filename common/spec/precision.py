@@ -43,9 +43,8 @@ LOW = {"bfloat16_mixed": "bfloat16", "float16_mixed": "float16", "float8_mixed":
 
 # By how much the parameters of runs that measure noise are off, relatively: 2^-13 of the spacing of low
 # numbers, so that of some thousand roundings one falls on the other side. See `common/parity/budget.py`.
-NUDGE = {"bfloat16_mixed": 2.0**-20, "float16_mixed": 2.0**-23, "float8_mixed": 2.0**-20}
-# The same of an imported model in float64: one unit in the last place.
-FLOAT64_UNIT = 2.0**-52
+# In float64 one unit in the last place.
+NUDGE = {"bfloat16_mixed": 2.0**-20, "float16_mixed": 2.0**-23, "float8_mixed": 2.0**-20, "float64": 2.0**-52}
 
 
 def _power_of_two(value: float) -> float:

@@ -13,7 +13,7 @@ from parity.common.spec.imported_loss import AnyLoss
 from parity.common.spec.losses import SoftmaxCrossEntropy
 from parity.common.spec.model import ModelSpec, walk
 from parity.common.spec.optimizers import OptimizerSpec
-from parity.common.spec.precision import FLOAT64_UNIT, LOW, NUDGE, LossScale, Precision
+from parity.common.spec.precision import LOW, NUDGE, LossScale, Precision
 from parity.common.spec.schedules import Constant, ScheduleSpec
 from parity.common.spec.stock import MIXED, StockMode
 
@@ -114,11 +114,9 @@ class TrainSpec(Spec):
         """By how much the parameters of runs that measure noise are off, relatively.
 
         Two frameworks round each sample's terms in their own way, and runs of one in another order of samples do not show what that does
-        where terms cancel (a gradient through a normalization of two numbers). Of our own layers nothing is off in float64: both
-        compute them by one formula.
+        where terms cancel (a gradient through a normalization of two numbers).
         """
-        imported = self.model.imported is not None and self.precision == "float64"
-        return FLOAT64_UNIT if imported else NUDGE.get(self.precision, 0.0)
+        return NUDGE.get(self.precision, 0.0)
 
     @property
     def allows_tf32(self) -> bool:

@@ -63,7 +63,7 @@ def initial_state(spec: TrainSpec, noise_member: int | None = None) -> State:
 
     Args:
         spec: resolved or not.
-        noise_member: of the runs that measure the noise of a mixed precision, or of an imported model, the number of one: its
+        noise_member: of the runs that measure the noise of a mixed precision, or of float64, the number of one: its
             parameters are off by a small part of a low unit in the last place, or by one of float64 (see `parity/budget.py`).
 
     Raises:

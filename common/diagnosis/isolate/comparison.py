@@ -9,8 +9,8 @@ what the candidate itself makes of the reference's tensors. Two kinds of tensors
 
 In float64 an injected tensor may deviate by 1e-12 of its largest element. What comes out nearly zero of larger
 terms may deviate by a few units in the last place of these: a gradient by the absolute values that it is the
-sum of, an output or what flows back through a layer by what goes in, an update by the parameter it changes, a moving
-mean by what it is a mean of.
+sum of, an output or what flows back through a layer by what goes in, a loss and what it sends back by the model's
+outputs, an update by the parameter it changes, a moving mean by what it is a mean of.
 """
 
 from __future__ import annotations
@@ -281,12 +281,23 @@ class StepComparer:
             sources = [self.layers.get(path, "inputs")]
         else:
             sources = [f"backward/{consumer}" for consumer in consumers(self.layers, path)]
+            if not sources:
+                return self._into_loss(path)
         tensors = [self.ref.whole(source) for source in sources if source in self.ref.replicas[0]]
         return max((_largest(tensor) for tensor in tensors if tensor.dtype.kind == "f"), default=0.0)
 
+    def _into_loss(self, path: str) -> float:
+        """The largest number that a loss subtracts from another: of the outputs, or a probability."""
+        name = f"forward/{path}"
+        return max(1.0, _largest(self.ref.whole(name))) if name in self.ref.replicas[0] else 0.0
+
     def _loss(self, name: str, trace: Trace, tolerances: Tolerances) -> TensorComparison:
-        deviation = _deviation(self.ref.summed(name), trace.summed(name))
-        return TensorComparison(name, None, deviation, tolerances.of(name))
+        expected = self.ref.summed(name)
+        outputs = [path for path in self.layers if not consumers(self.layers, path)]
+        # Each sample's loss is what is left of such numbers.
+        terms = len(self.ref.ids) * max(map(self._into_loss, outputs), default=0.0)
+        allowed = tolerances.of_terms(name, terms, _largest(expected))
+        return TensorComparison(name, None, _deviation(expected, trace.summed(name)), allowed)
 
     def _local_gradient(self, name: str, trace: Trace, tolerances: Tolerances) -> Iterator[TensorComparison]:
         """Summed over the replicas, since the reference's replicas had other samples."""

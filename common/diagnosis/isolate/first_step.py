@@ -139,9 +139,12 @@ def states_differ(spec: TrainSpec, reference: State, candidate: State) -> bool:
 
 
 def narrowed(
-    stop: int, differ: Callable[[int, Sequence[int]], Mapping[int, bool]], sections: int = limits.SECTIONS
+    begin: int,
+    stop: int,
+    differ: Callable[[int, Sequence[int]], Mapping[int, bool]],
+    sections: int = limits.SECTIONS,
 ) -> tuple[int, int] | None:
-    """The step before `stop` that makes the states differ, and how many rounds it took to find it.
+    """The step from `begin` to `stop` that makes the states differ, and how many rounds it took to find it.
 
     Until they differ, the points lie ever farther apart: most defects show early, and one that shows late
     costs no more for it, since every round goes on from states that agree.
@@ -154,7 +157,7 @@ def narrowed(
     Returns:
         None where they differ nowhere.
     """
-    low, high, rounds = 0, None, 0
+    low, high, rounds = begin, None, 0
     while high is None or high - low > 1:
         if low:
             end = min(stop, limits.SEARCH_GROWTH * low) if high is None else high

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from parity.common.base import rng
 from parity.common.base.errors import RunError
 from parity.common.data.plan import BatchPlan, Ids
 from parity.common.diagnosis import limits
@@ -49,7 +48,7 @@ from parity.common.record.trace import (
 )
 from parity.common.spec import Instrumentation, Placement, Replay, RunOptions, TrainSpec
 from parity.common.spec.capabilities import DIVIDING
-from parity.common.state.canonical import State, initial_state, load_state, save_state
+from parity.common.state.canonical import State, load_state, save_state
 
 Contexts = tuple[str | None, str | None]
 # What a replay keeps of a placement, beside its strategy and options.
@@ -124,22 +123,11 @@ class Replays:
         return read_record(runs[0]), read_record(runs[1])
 
     def rounded(self, steps: int, which: int) -> list[RunRecord]:
-        """Runs of the reference or the candidate that round differently.
-
-        Their samples are summed in other orders, and each begins with the last bit of its parameters drawn:
-        frameworks sum in different orders within a sample, too, which no order of the samples shows.
-        """
-        placement, begun = self.placements[which], initial_state(self.spec)
-        count = MINIMUM_MEMBERS + 1
+        """Runs of the reference or the candidate that round differently: in other orders, from a last bit off."""
+        placement, count = self.placements[which], MINIMUM_MEMBERS + 1
         self.say(f"training {count} runs of {placement.label} that round differently, {steps} steps")
-        runs = []
-        for seed in range(count):
-            path = self.folder / f"begin_{which}_{seed}.safetensors"
-            save_state(path, {name: _last_bit_drawn(name, value, seed) for name, value in begun.items()})
-            replay = Replay.parse({"stop": steps, "begin": str(path)})
-            ordered = placement.model_copy(update={"sample_order_seed": seed})
-            runs.append(read_record(self._run(ordered, replay, which)))
-        return runs
+        ordered = (placement.model_copy(update={"sample_order_seed": seed}) for seed in range(count))
+        return [read_record(self._run(each, Replay(stop=steps), which)) for each in ordered]
 
     def traced(self, steps: int, outside: int | None) -> list[StepTrace]:
         """Trace the steps that matter, of so many, where `outside` is the first outside; and the evaluation.
@@ -156,6 +144,21 @@ class Replays:
         late = self._traced(around, False, around[0])
         before = [step for step in early if step.step is not None and step.step < around[0]]
         return [*before, *late, *(step for step in early if step.step is None)]
+
+    def know(self, records: tuple[RunRecord, RunRecord]) -> int:
+        """Learn what both runs have kept of their states up to the first that differ.
+
+        Returns the step before which these are; where none differ, the number of steps.
+        """
+        steps = len(records[0].steps)
+        if self.spec.precision != "float64" or self.spec.per_replica_statistics:
+            return steps  # rounding parts them; or a canonical state holds less than the replicas do
+        ours, theirs = (record.kept_states() for record in records)
+        for step in sorted(ours.keys() & theirs.keys()):
+            if first_step.states_differ(self.spec, load_state(ours[step]), load_state(theirs[step])):
+                return step
+            self.known[step] = ours[step], theirs[step]
+        return steps
 
     def states_differ(self, begin: int, points: Sequence[int]) -> dict[int, bool]:
         """Whether the states before some steps differ; from those before `begin` on, which are known."""
@@ -370,14 +373,6 @@ def write_injections(parent: Path, step: int | None, injections: list[State], st
         write_replica(folder, replica, tensors)
     save_state(folder / STATE, state)
     return read_injected(parent, step, range(len(injections)))
-
-
-def _last_bit_drawn(name: str, value: Any, seed: int) -> Any:
-    """A parameter, each element of which is itself or one of its two neighbours."""
-    if not name.startswith("parameters/"):
-        return value
-    drawn = np.floor(3 * rng.uniform(rng.derive_key(seed, "last bit", name), value.shape)) - 1
-    return value + drawn * np.spacing(np.abs(value))
 
 
 def _hides_a_gradient(found: KeyedFinding) -> bool:
