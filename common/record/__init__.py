@@ -8,6 +8,7 @@ fingerprints/replica_N.jsonl one line a step: a fingerprint of that replica's pa
 taps/, phases/         fingerprints of every tensor of every step, times of each phase, where asked for
 violations/replica_N.jsonl   what must hold in every run and did not, where anything
 memory/rank_N.json     bytes that process held: parameters, slots, all tensors, peak
+states/step_N.safetensors    canonical states on the way, of small models in long runs
 initial.safetensors, first_gradients.safetensors, final.safetensors   canonical states
 summary.json           written last: the run is complete
 resumed/001/, ...      the same again of each time that the run went on from a checkpoint

@@ -54,6 +54,8 @@ def after_comparison(result: Result) -> list[NextStep]:
     ]
     if reference.train_spec is not None and reference.run_info.precision != "float64":
         steps.append(_in_float64(reference, candidate))
+    elif reference.train_spec is not None and not floor and comparison.amplifies("float64"):
+        steps.append(_with_a_floor(reference, candidate))
     return steps
 
 
@@ -117,15 +119,9 @@ def after_scaling(result: ScaleResult, folder: Path) -> list[NextStep]:
 def _more_proof(reference: RunRecord, candidate: RunRecord, floor_missing: bool) -> list[NextStep]:
     """What decides an inconclusive pair: float64, a noise floor, or a followed run."""
     if reference.train_spec is not None:
-        floor, out = _floor_of(reference), _beside(candidate, "-report")
         steps = [_in_float64(reference, candidate)]
         if floor_missing and reference.spec.model.imported is None:
-            why = "or give four runs with --sample_order_seed 0 to 3, which show what rounding alone does"
-            steps.append(
-                NextStep(
-                    why, _command("compare", reference, candidate, floor or " --floor PERMUTED_RUN...", out)
-                )
-            )
+            steps.append(_with_a_floor(reference, candidate))
         return steps
     if is_followed(candidate):
         return [
@@ -149,6 +145,15 @@ def _is_replicated_tensorflow(record: RunRecord) -> bool:
     """Whether a record is of a script that cannot follow, see `tf_impl.recorder`."""
     info = record.run_info
     return isinstance(info, ScriptInfo) and info.framework == "tensorflow" and info.world_size > 1
+
+
+def _with_a_floor(reference: RunRecord, candidate: RunRecord) -> NextStep:
+    """The comparison with permuted runs."""
+    floor = _floor_of(reference) or " --floor PERMUTED_RUN..."
+    return NextStep(
+        "or give four runs with --sample_order_seed 0 to 3, which show what rounding alone does",
+        _command("compare", reference, candidate, floor, _beside(candidate, "-report")),
+    )
 
 
 def _in_float64(*records: RunRecord) -> NextStep:
