@@ -464,6 +464,25 @@ def test_a_rounded_constant_is_named_and_hides_nothing(tmp_path: Path) -> None:
         assert diagnose_recorded(torch, other).verdict == verdict
 
 
+def test_what_rounding_may_have_grown_to_in_float64_is_not_decided(tmp_path: Path) -> None:
+    """What two correct scripts are apart by after some hundred steps; a defect is far outside at once, or too early."""
+    steps = np.arange(100)
+    losses, rates = np.exp(-steps / 50), [0.1] * len(steps)
+    reference = written(tmp_path / "reference", "torch", losses.tolist(), rates)
+    grown = 1e-16 * 1.2**steps
+    cases = {
+        "grown": (grown, "inconclusive"),
+        "within": (1e-14 * np.ones(100), "parity"),
+        "at once": (np.where(steps < 40, grown, 1e-6), "divergent"),
+        "early": (np.where(steps < 3, 1e-17, 2e-12), "divergent"),
+    }
+    for name, (apart, verdict) in cases.items():
+        other = written(tmp_path / name, "torch", (losses * (1 + apart)).tolist(), rates)
+        comparison = judge([reference, other]).comparisons[0]
+        assert comparison.verdict == verdict, (name, comparison.reason)
+        assert diagnose_recorded(reference, other).verdict == verdict, name
+
+
 # The limits.
 
 

@@ -46,6 +46,7 @@ from parity.common.parity.deviation import (
 from parity.common.parity.rounding import FLOAT64, Rounding, float64_loss
 from parity.common.record import RunRecord
 
+PROOF_LIMITS = "float64 proof limits"
 CURVES = ("loss_sum", "gradient_norm", "parameter_norm", "update_norm")
 STATES = ("first_gradients", "final")
 
@@ -91,7 +92,7 @@ def proof_budget(record: RunRecord) -> Budget:
     summary = record.summary
     evaluated = _evaluation(record) / max(1.0, summary.eval_count if summary else 0.0)
     return Budget(
-        source="float64 proof limits",
+        source=PROOF_LIMITS,
         curves=curves | {"loss_sum": float64_loss(record, "loss_sum", record.loss)},
         states={
             which: dict.fromkeys(record.state(which), FLOAT64[which]) for which in STATES if record.has(which)

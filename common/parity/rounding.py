@@ -73,6 +73,8 @@ SCHEDULE_ULPS = 4.0
 # In the steps after the first, what rounding has made grows: by no more than this a step, from the gross level, which it
 # does not reach at the first.
 GROWTH = 4.0
+# What is so many times beyond a limit of float64 at once has not grown.
+GROWN = 1000.0
 # Beyond this a limit says nothing.
 _LARGEST = 0.5
 
@@ -85,6 +87,24 @@ def float64_loss(record: RunRecord, which: str, mean: NDArray[np.float64]) -> Cu
     with np.errstate(divide="ignore", invalid="ignore"):
         of_terms = _ULPS_OF_LOGITS * _EPS["float64"] / np.abs(mean)
     return np.where(np.isfinite(of_terms), np.maximum(allowed, of_terms), allowed)
+
+
+def may_have_grown(limit: Curve) -> NDArray[np.bool_]:
+    """Return (steps,): at which rounding of float64 may have grown to a limit, relative."""
+    steps = np.minimum(np.arange(len(limit)), 60.0)
+    found: NDArray[np.bool_] = _EPS["float64"] * GROWTH**steps >= limit
+    return found
+
+
+def grown_since(deviation: Curve, limit: Curve) -> int | None:
+    """The row from which a curve of float64 may be outside by rounding, which has grown; the number of rows where it is
+    nowhere. None: it is by something else, or after too few steps.
+    """
+    outside, grown = np.flatnonzero(~(deviation <= limit)), may_have_grown(limit)
+    if not len(outside):
+        return len(limit) if grown.any() else None
+    first = int(outside[0])
+    return first if grown[first] and deviation[first] <= GROWN * limit[first] else None
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,15 @@ from parity.common.parity.followed import (
     is_followed,
     mean_agrees,
 )
-from parity.common.parity.rounding import FLOAT64, GROWTH, Rounding, float32_constants
+from parity.common.parity.rounding import (
+    FLOAT64,
+    GROWN,
+    GROWTH,
+    Rounding,
+    float32_constants,
+    grown_since,
+    may_have_grown,
+)
 from parity.common.parity.sample_ids import has_ids, steps_of_other_samples
 from parity.common.record import RunRecord
 from parity.common.record.followed import read_measures
@@ -202,6 +210,10 @@ class RecordSource(core.ObservationSource):
         self._proof = reference.run_info.precision == "float64"
         self._rounding = Rounding.of(*([reference] if self._proof else self._records))
         self._constants = [] if budget is not None else float32_constants(reference, candidate)
+        self._since: int | None = None
+        if self._proof and budget is None and not self._followed and not self._constants:
+            within = np.full(len(self._steps), FLOAT64["loss_sum"])
+            self._since = grown_since(curve_deviation(*self._columns("loss_sum")), within)
         self._infos = [record.run_info for record in self._records if isinstance(record.run_info, ScriptInfo)]
         self._unnamed = any(
             all(record.has(which) and {*record.state(which)} != {"step"} for record in self._records)
@@ -301,7 +313,10 @@ class RecordSource(core.ObservationSource):
             return (self._budget.curves[name][rows],) * 2
         within = np.full(len(self._steps), FLOAT64[name] if self._proof else 0.0)
         if self._proof and not self._constants:
-            return within, within
+            if self._since is None:
+                return within, within
+            beyond = np.where(may_have_grown(within), GROWN, 1.0) * within
+            return within, np.where(np.arange(len(within)) >= self._since, np.inf, beyond)
         return within, np.maximum(within, first_steps_limit(name, self._records[0], self._rounding)[rows])
 
     def _state_allowed(self, which: str) -> tuple[float, float]:
@@ -309,7 +324,15 @@ class RecordSource(core.ObservationSource):
         if self._budget is not None:
             return (max(self._budget.states.get(which, {"": 0.0}).values()),) * 2
         within = FLOAT64[which] if self._proof else 0.0
-        return within, within if self._proof and not self._constants else math.inf
+        return within, self._beyond(within)
+
+    def _beyond(self, within: float) -> float:
+        """Beyond which what is made of all steps differs."""
+        if not self._proof or self._constants:
+            return math.inf
+        if self._since is None:
+            return within
+        return GROWN * within if self._since == len(self._steps) else math.inf
 
     def layers_allowed(self, step: int) -> float:
         """By how much the fingerprints of a layer's output may differ, relative to its norm."""
@@ -326,7 +349,7 @@ class RecordSource(core.ObservationSource):
             within = allowed = self._budget.evaluation
         else:
             within = FLOAT64[EVALUATION] if self._proof else 0.0
-            allowed = within if self._proof and not self._constants else math.inf
+            allowed = self._beyond(within)
         check = evaluation_check(*self._records, allowed)
         status: Status = (
             "differs" if not check.passed else "agrees" if check.deviation <= within else "undecided"
