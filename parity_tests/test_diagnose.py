@@ -500,7 +500,7 @@ def test_the_first_step_outside_is_read_off_the_records(run_cache: RunCache) -> 
         assert found is not None
         assert (found.step, said in found.evidence) == (2, True)
     assert off("gradient_norm", 1, 1 + 1e-13) is None
-    for field, said in (("eval_loss_sum", "evaluation: loss off by"), ("eval_correct", "evaluation: ")):
+    for field, said in (("eval_loss_sum", "evaluation: loss over"), ("eval_correct", "evaluation: ")):
         changed = {field: getattr(candidate.summary, field) + 1}
         summary = candidate.summary.model_copy(update=changed)
         found = first_outside(reference, dataclasses.replace(candidate, summary=summary), budget)

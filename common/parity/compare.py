@@ -601,7 +601,7 @@ def evaluation_check(reference: RunRecord, candidate: RunRecord, allowed: float)
     assert ours is not None
     assert theirs is not None
     if tensor_deviation(*(np.array(s.eval_count) for s in (ours, theirs))) > count_rounding(reference):
-        return _equal(EVALUATION, "", "number of evaluated samples")
+        return _equal(EVALUATION, "", f"{ours.eval_count:g} and {theirs.eval_count:g} samples evaluated")
     if not ours.eval_count:
         samples = 0 if reference.train_spec is None else reference.train_spec.data.eval_samples
         return Check("evaluation", not samples, 0.0, 0.0, f"none of {samples} samples evaluated")

@@ -11,8 +11,8 @@ from parity.common.data.plan import BatchPlan
 from parity.common.diagnosis import limits
 from parity.common.diagnosis.result import FINAL_STATE, When
 from parity.common.parity.budget import CURVES, Budget
-from parity.common.parity.compare import count_rounding, unequal_replicas
-from parity.common.parity.deviation import column_deviation, state_deviations, tensor_deviation
+from parity.common.parity.compare import count_rounding, evaluation_check, unequal_replicas
+from parity.common.parity.deviation import column_deviation, state_deviations
 from parity.common.parity.rounding import FLOAT64
 from parity.common.parity.sample_ids import audit, first_unequal_step
 from parity.common.record import RunRecord
@@ -85,18 +85,11 @@ def _at_the_end(reference: RunRecord, candidate: RunRecord, budget: Budget | Non
     final = _worst(reference.state("final"), candidate.state("final"), budget.states["final"], ledger)
     if final:
         return f"{FINAL_STATE}: {final}"
-    ours, theirs = reference.summary, candidate.summary
-    assert ours is not None
-    assert theirs is not None
-    if ours.eval_count != theirs.eval_count:
-        return f"evaluation: {ours.eval_count:g} and {theirs.eval_count:g} counted"
-    if reference.spec.precision == "float64" and ours.eval_correct != theirs.eval_correct:
-        return f"evaluation: {ours.eval_correct} and {theirs.eval_correct} correct"
-    sums = [np.array(np.nan if s.eval_loss_sum is None else s.eval_loss_sum) for s in (ours, theirs)]
-    deviation = tensor_deviation(*sums) if ours.eval_count else 0.0
-    if not deviation <= budget.evaluation:
-        return f"evaluation: loss off by {deviation:.2g}, allowed {budget.evaluation:.2g}"
-    return ""
+    check = evaluation_check(reference, candidate, budget.evaluation)
+    if check.passed:
+        return ""
+    off = "" if check.is_unequal else f" off by {check.deviation:.2g}, allowed {check.budget:.2g}"
+    return f"evaluation: {check.where}{off}"
 
 
 def _worst(
