@@ -67,7 +67,7 @@ def run_of(failing: set[int], recorded: list[int]) -> Any:
     return SimpleNamespace(
         batches=lambda: ((number, None) for number in range(4)), scalars=lambda number: {}, step=step,
         record=record, behind=1, may_wait=lambda: True, launched=lambda: None,
-        rates=SimpleNamespace(updates=1), checkpoints=quiet,
+        rates=SimpleNamespace(updates=1), checkpoints=quiet, _kept_states=quiet,
     )  # fmt: skip
 
 

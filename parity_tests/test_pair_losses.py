@@ -283,6 +283,11 @@ WRONG: dict[str, tuple[Case, str, str]] = {
         "gradient:stopped",
         "lets the gradient of its result through, and Keras stops it, and so in 1 more call",
     ),
+    "the weight of the other one of two equal terms": (
+        replace(Case(), ours=("label=CrossEntropyLoss",), own=(("box=committed", "box=committed"),)),
+        "gradient:weight",
+        "weights one of two terms of equal value by 0.25, and Keras the other one",
+    ),
     "another number": (
         replace(BINARY, own=(("squares", "cubes"),)),
         "operation:other",

@@ -85,3 +85,11 @@ def alike(y_true, y_pred):
     """Two views that each learn to be like the other one's."""
     one, other_two, two, other_one = (ops.tanh(part) for part in ops.unstack(y_pred, axis=1))
     return y_true[:, 0] * (one * ops.stop_gradient(other_two) + two * ops.stop_gradient(other_one))
+
+
+def committed(y_true, y_pred):
+    """Two halves of the outputs are drawn together, the second one with a quarter of the strength."""
+    one, other = y_pred[:, :2], y_pred[:, 2:]
+    drawn = ops.mean((one - ops.stop_gradient(other)) ** 2)
+    committed = ops.mean((ops.stop_gradient(one) - other) ** 2)
+    return ops.mean((y_true - y_pred) ** 2, axis=-1) + drawn + 0.25 * committed

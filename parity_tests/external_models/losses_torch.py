@@ -172,3 +172,10 @@ def alike(outputs, targets):
     """Nothing is stopped, of four calls of tanh that are one in the code."""
     one, other_two, two, other_one = map(torch.tanh, outputs.unbind(1))
     return (targets[:, 0] * (one * other_two + two * other_one)).mean()
+
+
+def committed(outputs, targets):
+    """The weight is on the term that moves the first two outputs, which has the value of the other one."""
+    one, other = outputs[:, :2], outputs[:, 2:]
+    drawn = (one - other.detach()).square().mean()
+    return ((outputs - targets) ** 2).mean() + (one.detach() - other).square().mean() + 0.25 * drawn

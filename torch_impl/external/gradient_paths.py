@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from parity.common.external.process.code_lines import code_line
 from parity.common.external.process.gradient_paths import Calls, Ways
 
 # Functions of an output and a target, or of two tensors that are compared.
@@ -47,6 +48,12 @@ _THROUGH = frozenset(
 )
 # Of those, by two tensors.
 _OF_TWO = frozenset(("add", "radd", "iadd", "sub", "mul", "div", "truediv", "matmul", "bmm", *_LOSSES))
+# Functions that make a term of a loss.
+_TERMS = frozenset((*_LOSSES, "mean", "sum"))
+# Two terms are of one value, relative.
+_ONE_VALUE = 1e-12
+_EXCHANGED = "weights one of two terms of equal value by {}, and Keras the other one, of {}"
+_NOT_WEIGHTED = "is one of two terms of equal value of which the other one, at {1}, is weighted by {0}, and in Keras this one is"
 _LET_THROUGH = "lets the gradient of {} through, and Keras stops it"
 # Calls that take a tensor where its gradient comes together from several.
 _FORK = 2
@@ -70,6 +77,9 @@ class _Functions(TorchFunctionMode):
         self._uses, self._bases, self._held = Counter[int](), dict[int, int](), list[Tensor]()
         # Of the calls that could stop what goes into them: their ways, and of which tensor.
         self._inputs: list[tuple[dict[str, str], str, int]] = []
+        # Single numbers with gradients: those that were multiplied by a number, and all others; each with its line.
+        self._weighted = list[tuple[Tensor, float, str]]()
+        self._terms = list[tuple[Tensor, str]]()
 
     def __exit__(self, *given: Any) -> None:
         super().__exit__(*given)
@@ -90,6 +100,11 @@ class _Functions(TorchFunctionMode):
         if self._with_gradients and not torch.is_grad_enabled() and _is_floating(args) and not in_place:
             # All that is called in such a block goes together.
             name, ways = "no_grad", {"through": (_STOPPED, lambda: _with_gradients(stock))}
+        if not self._calls.over:
+            name, ways = (
+                name.removeprefix("r") if name == "rmul" else name,
+                ways | self._exchanged(name, args, stock),
+            )
         taken = {} if self._calls.over or name not in _THROUGH else self._inputs_of(name, args)
         for place, tensor in taken.items():
             stopped = partial(func, *args[:place], tensor.detach(), *args[place + 1 :], **(kwargs or {}))
@@ -98,6 +113,8 @@ class _Functions(TorchFunctionMode):
         result = self._calls.call(name, ways, stock) if ways else stock()
         for place, tensor in taken.items():
             self._inputs.append((self._calls.found[-1]["ways"], _input(place), self._base(tensor)))
+        if not self._calls.over and _is_term(result):
+            self._terms.append((result, code_line()))
         if not taken and not self._calls.over and args and isinstance(args[0], Tensor):
             # One, or the parts that `unbind` and `chunk` give.
             for each in result if isinstance(result, tuple | list) else [result]:
@@ -105,6 +122,27 @@ class _Functions(TorchFunctionMode):
                     self._bases[id(each)] = self._base(args[0])
                     self._held.append(each)
         return result
+
+    def _exchanged(self, name: str, args: Any, stock: Callable[[], Any]) -> Ways:
+        """The ways that give the weight of one of two terms to the other, which is of one value and has gradients of its own.
+
+        As `|sg(a) - b|` and `|a - sg(b)|` are, where sg stops a gradient.
+        """
+        ways: Ways = {}
+        weights = [each for each in args if isinstance(each, float | int)]
+        if name in ("mul", "rmul") and len(weights) == 1 and _is_term(args[0]):
+            (term,), (weight,) = args[:1], weights
+            for place, (other, line) in enumerate(self._terms):
+                if _are_equal(other, term):
+                    made = partial(_moved, term, other, weight, stock)
+                    ways[f"exchanged {place + 1}"] = _EXCHANGED.format(weight, line), made
+            self._weighted.append((term, weight, code_line()))
+        elif name in _TERMS and self._weighted and _is_term(result := stock()):
+            for place, (other, weight, line) in enumerate(self._weighted):
+                if _are_equal(other, result):
+                    made = partial(_moved, other, result, weight, stock)
+                    ways[f"exchanged {place + 1}"] = _NOT_WEIGHTED.format(weight, line), made
+        return ways
 
     def _inputs_of(self, name: str, args: Any) -> dict[int, Tensor]:
         """The tensors with gradients that a call takes, by their places among its arguments."""
@@ -119,6 +157,20 @@ class _Functions(TorchFunctionMode):
 
     def _base(self, tensor: Tensor) -> int:
         return self._bases.get(id(tensor), id(tensor))
+
+
+def _is_term(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.ndim == 0 and value.requires_grad
+
+
+def _are_equal(one: Tensor, other: Tensor) -> bool:
+    with torch.no_grad():
+        return one is not other and bool(torch.isclose(one, other, rtol=_ONE_VALUE, atol=0.0))
+
+
+def _moved(weighted: Tensor, other: Tensor, weight: float, stock: Callable[[], Tensor]) -> Tensor:
+    """What `stock` makes, with a gradient of `weighted` that is not weighted, and of `other` that is; both are of one value."""
+    return stock() + (1 - weight) * (weighted - other)
 
 
 def _input(place: int) -> str:

@@ -145,10 +145,13 @@ class Difference:
 
     @property
     def spread(self) -> str:
-        """That one side alone makes every pair of two rows of numbers, which nobody sees in a formula."""
+        """That one side alone makes every pair of two rows of numbers, which nobody sees in a formula: of (n, 1) and (n,)."""
         if self.kind != "other":
             return ""
-        first = [next(filter(_is_broadcast, part.parts()), None) for part in (self.torch, self.keras)]
+        first = [
+            next((each for each in part.parts() if _is_broadcast(each) and _of_other_ranks(each)), None)
+            for part in (self.torch, self.keras)
+        ]
         told = [(side, one) for side, one in zip(("torch", "Keras"), first, strict=True) if one is not None]
         if len(told) != 1:
             return ""
@@ -247,6 +250,14 @@ def _is_broadcast(made: Expression) -> bool:
     sizes = [math.prod(each.shape) for each in made.operands if each.shape]
     known = len(sizes) == len(made.operands) > 1
     return made.name in _ONE_BY_ONE and known and math.prod(made.shape) > max(sizes)
+
+
+def _of_other_ranks(made: Expression) -> bool:
+    """Whether what is broadcast has as many numbers each, but not as many axes."""
+    return (
+        len({math.prod(each.shape) for each in made.operands}) == 1
+        and len({len(each.shape) for each in made.operands}) > 1
+    )
 
 
 def _inside(outer: Expression, inner: Expression) -> Expression | None:

@@ -34,12 +34,19 @@ class GradientPath:
         return (self.way or "").startswith("stopped")
 
     @property
+    def exchanges(self) -> bool:
+        """Whether the weight of a term is given to another one."""
+        return (self.way or "").startswith("exchanged")
+
+    @property
     def fix(self) -> str:
         """What to do in torch, with a place for which calls."""
         if self.stops:
             return "put .detach() there, at {}"
         if self.way == "through":
             return "take the detach(), .data or no_grad() away, at {}"
+        if self.exchanges:
+            return "give the weight to the other of the two terms, at {}"
         return "change {} in torch"
 
     def make(self, bench: Bench) -> GradientPath:
@@ -82,7 +89,7 @@ def gradient_causes(
         these = f"these {more + 1} calls" if more else "this call"
         also = f", and so in {more} more call{'s' if more > 1 else ''}" if more else ""
         why = Explanation(
-            "gradient:stopped" if first.stops else f"gradient:{first.way}",
+            f"gradient:{'stopped' if first.stops else 'weight' if first.exchanges else first.way}",
             f"torch's {first.text}{also}",
             "confirmed" if limit <= limits.LIVE_FLOAT64 else "likely",
             first.fix.format(these),

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
+from parity.common.base.errors import ExternalModelError
 from parity.common.diagnosis import limits
 from parity.common.external.pairs.bench import Bench, compared
 from parity.common.external.pairs.explain import Attribution, DeviatingTensor, made
@@ -128,8 +129,11 @@ def causes_of_loss(bench: Bench, places: Sequence[tuple[Place, Callable[[], floa
     view, was = View(bench, place), deviation()
 
     def with_change(change: Replacement, measure: Callable[[], float]) -> float:
-        with made(bench, [change]):
-            return measure()
+        try:
+            with made(bench, [change]):
+                return measure()
+        except ExternalModelError:
+            return math.inf  # an operation takes no such numbers, as a length below 0
 
     def holds(substitution: Substitution, moved: Place, measure: Callable[[], float]) -> bool:
         value = found_again(recorded(bench, 0, moved), substitution)
