@@ -324,7 +324,10 @@ class _Fit:
     ) -> None:
         self.ours, self.theirs, self.flattened = ours, theirs, flattened
         self._weights = weights_of([group.words for group in (*ours, *theirs)])
-        self._ranks = [ranked([(group.words, group.numbers) for group in side]) for side in (ours, theirs)]
+        # A sequence counts its convolutions and their norms through.
+        self._ranks = [
+            ranked([((group.op, *group.words), group.numbers) for group in side]) for side in (ours, theirs)
+        ]
         if turned:
             self._ranks[1] = [ranks[::-1] for ranks in self._ranks[1]]
         self._shapes: dict[tuple[object, object], float | None] = {}

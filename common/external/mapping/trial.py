@@ -173,7 +173,11 @@ class Bench:
                 continue
             names = [name for index in component.pairs for name in pairs[index].torch]
             theirs = self._home[names[0]] if names else component.torch
-            yield place, taps_of(expected.activations, component.keras), taps_of(found.activations, theirs)
+            ours, others = (
+                taps_of(expected.activations, component.keras),
+                taps_of(found.activations, theirs),
+            )
+            yield place, ours, _in_order_of(ours, expected.activations, others, found.activations)
 
     def _inject(self, pairs: Sequence[Pair], expected: PassResult) -> Arrays:
         """Keras's activations in torch's layouts, by torch's taps."""
@@ -259,6 +263,16 @@ class Bench:
         """Both passes, with the taps of all layers."""
         self._watched = []
         return self.run(pairs, inject=False, shared=False)
+
+
+def _in_order_of(ours: list[str], expected: Arrays, theirs: list[str], found: Arrays) -> list[str]:
+    """Torch's calls of a layer in the order of Keras's, as far as sizes tell: a pyramid's levels may be called the other way round."""
+    sizes = [expected[tap].size for tap in ours]
+    own = [found[tap].size for tap in theirs]
+    if own == sizes or sorted(own) != sorted(sizes):
+        return theirs
+    by_size = zip(np.argsort(sizes, kind="stable"), np.argsort(own, kind="stable"), strict=True)
+    return [theirs[other] for _, other in sorted(by_size)]
 
 
 def _behind(path: str, keras: Outline, expected: PassResult) -> str | None:

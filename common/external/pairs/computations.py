@@ -27,6 +27,7 @@ WHOLE = frozenset(
 )
 # What takes its type and shape alone from a tensor.
 _FILLED = ("new_full", "new_ones", "new_zeros", "zeros_like", "ZerosLike")
+_JOINS = ("ConcatV2", "Pack", "cat", "stack")
 Whole = tuple[str, Any]
 _MOST_AXES = 6
 # Of a number that someone would write, at most.
@@ -122,7 +123,8 @@ class Computation:
         ]
         self._join(told["operations"], whole)
         self.maker: dict[int, Operation] = {}
-        for operation in self.operations:
+        for place, each in enumerate(self.operations):
+            operation = self.operations[place] = self._rejoined(each)
             for result in operation.results:
                 self.maker.setdefault(result, operation)
         self.parameters = named(self, side.read())
@@ -255,6 +257,18 @@ class Computation:
             return False
         sizes = (*(1,) * (len(counts) - len(shape)), *shape)
         return all(count == 1 or size == 1 for count, size in zip(counts, sizes, strict=True))
+
+    def _rejoined(self, operation: Operation) -> Operation:
+        """One that joins all parts of a tensor, in their order, as heads are put behind one another: a rearrangement of it."""
+        parts = operation.tensors
+        maker = self.maker.get(parts[0]) if parts and operation.name in _JOINS else None
+        if maker is None or len(maker.results) < 2 or tuple(parts[: len(maker.results)]) != maker.results:
+            return operation
+        size = sum(math.prod(self.shapes[part]) for part in maker.results)
+        whole = next((each for each in maker.tensors if math.prod(self.shapes[each]) == size), None)
+        if whole is None or any(math.prod(self.shapes[each]) > 1 for each in parts[len(maker.results) :]):
+            return operation
+        return replace(operation, rearranges=True, arguments=(Argument(whole),))
 
     def _hand_on(self) -> None:
         """Have what goes on as another tensor, as taps make of what a layer gives, be that which was computed."""
