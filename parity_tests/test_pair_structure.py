@@ -30,7 +30,9 @@ MODELS = "parity_tests.external_models"
 # What each model is given.
 DATA = (
     dict.fromkeys(("images", "drops", "grouped", "packed"), "images")
-    | dict.fromkeys(("attention", "masked", "attends", "hidden", "sequence", "heads", "formulas"), "texts")
+    | dict.fromkeys(
+        ("attention", "batched", "masked", "attends", "hidden", "sequence", "heads", "formulas"), "texts"
+    )
     | dict.fromkeys(("steps", "dropping_steps", "last_steps", "step_dropout"), "texts")
     | dict.fromkeys(("modulated", "encoded", "scored", "states", "lstm_states", "pooled"), "texts")
     | dict.fromkeys(("tokens", "padded"), "tokens")
@@ -126,6 +128,12 @@ WRONG = [
         ],
     ),
     ("attention", "Attention", "axis", [("forward/head", "setting:axis", "is 1 in Keras and 0 in torch")]),
+    (
+        "batched",
+        "Batched",
+        "scale",
+        [("forward/head", "operation:number", "torch has 0.5 where Keras has 0.353553")],
+    ),
     ("images", "Images", "corners", [("forward/merged", "operation:other", "align_corners=True")]),
     (
         "images",
@@ -805,6 +813,7 @@ def test_what_is_wired_otherwise_is_named(
             ("towers", "Towers"),
             ("forked", "Forked"),
             ("attention", "Attention"),
+            ("batched", "Batched"),
             ("images", "Images"),
             ("masked", "Masked"),
             ("block", "Block"),

@@ -29,6 +29,16 @@ def attention() -> keras.Model:
     return keras.Model(x, layers.Dense(3, name="head")(pooled))
 
 
+def batched() -> keras.Model:
+    """Attention whose heads stand behind one another in the batch."""
+    x = keras.Input((7, 6))
+    projected = [layers.Dense(8, name=name)(x) for name in ("query", "key", "value")]
+    query, key, value = (ops.concatenate(ops.split(each, 2, axis=2), axis=0) for each in projected)
+    weights = ops.softmax(ops.matmul(query, ops.transpose(key, (0, 2, 1))) / 8**0.5, axis=-1)
+    y = ops.concatenate(ops.split(query + ops.matmul(weights, value), 2, axis=0), axis=2)[:, 0]
+    return keras.Model(x, layers.Dense(3, name="head")(y))
+
+
 def images() -> keras.Model:
     """A pyramid: pooled, upsampled, cropped to one corner, merged."""
     x = keras.Input((8, 8, 3))

@@ -48,6 +48,22 @@ class Attention(nn.Module):
         return self.head(pooled)
 
 
+class Batched(nn.Module):
+    def __init__(self, wrong: str = "") -> None:
+        super().__init__()
+        self.wrong = wrong
+        self.query, self.key, self.value = nn.Linear(6, 8), nn.Linear(6, 8), nn.Linear(6, 8)
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        query, key, value = (
+            layer(x).unflatten(-1, (2, 4)).transpose(1, 2) for layer in (self.query, self.key, self.value)
+        )
+        scale = None if "scale" in self.wrong else 8**-0.5
+        y = query + F.scaled_dot_product_attention(query, key, value, scale=scale)
+        return self.head(y.transpose(1, 2).flatten(2)[:, 0])
+
+
 class Images(nn.Module):
     def __init__(self, wrong: str = "") -> None:
         super().__init__()

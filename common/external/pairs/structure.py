@@ -115,7 +115,11 @@ def _told(
         f": all that is used there agrees, and with what Keras computes in its place{calls} so does what follows"
         + ("; with other weights, too" if holds else ""),
     )
-    return view.attributed(found, changes, evidence, layers, holds is True)
+
+    def agrees(change: Replacement) -> bool:
+        return tensor.deviation_with([change]) <= limits.LIVE_FLOAT64
+
+    return view.attributed(found, changes, evidence, layers, holds is True, agrees)
 
 
 def causes_of_loss(bench: Bench, places: Sequence[tuple[Place, Callable[[], float]]]) -> list[Attribution]:
@@ -154,7 +158,7 @@ def causes_of_loss(bench: Bench, places: Sequence[tuple[Place, Callable[[], floa
         def agrees(change: Replacement) -> bool:
             return with_change(change, deviation) <= limits.LIVE_FLOAT64
 
-        return view.attributed([substitution], [], evidence, ("loss",), bool(others), agrees)
+        return view.attributed([substitution], [], evidence, ("loss",), bool(others), agrees, True)
     return []
 
 

@@ -218,24 +218,28 @@ class View:
         evidence: str,
         layers: tuple[str, ...],
         confirmed: bool,
-        agrees: Callable[[Replacement], bool] | None = None,
+        agrees: Callable[[Replacement], bool],
+        is_number: bool = False,
     ) -> list[Attribution]:
         """The differences of what both compute at substitutions, one attribution each; changes of torch's pass make good all of them.
 
         Args:
             substitutions: one, or the calls of a line, of which alike ones are told once.
             changes, evidence, layers, confirmed: what was tried, and what came of it.
-            agrees: whether the place does so with something else put there; given where the place is one number, which any sum may make good.
+            agrees: whether the place does so with something else put there.
+            is_number: whether the place is one number, which any sum may make good.
         """
         substitution = substitutions[0]
         torch, keras = self._read(substitution)
         found = []
         opened = self._opened(torch, keras)
         opened += self._of_other_calls(substitutions[1:], (torch, keras), opened)
+        if len(opened) > 1:
+            opened = self._one_number(opened, torch, agrees)
         # Of several the experiment says that together they are it, and not of each; of one operation in one line they are one.
         kinds = {(each.kind, each.torch.name, each.torch.line) for each in opened}
         alone = (len(kinds) == 1 and not any(map(is_weak, opened))) or all(each.shown for each in opened)
-        if agrees is not None:
+        if is_number:
             confirmed = confirmed and all(self._is_shown(each, substitution, agrees) for each in opened)
         for number, each in enumerate(opened):
             # A weight that is another one's counterpart makes a formula differ where none does.
@@ -260,6 +264,25 @@ class View:
                 explanation = replace(explanation, confidence="likely", fix=fix)
             found.append(Attribution(explanation, () if number else tuple(changes)))
         return found
+
+    def _one_number(
+        self, opened: list[Difference], torch: Expression, agrees: Callable[[Replacement], bool]
+    ) -> list[Difference]:
+        """Of several differences a factor alone, where Keras's is all that it takes: what is arranged otherwise is then the same in effect."""
+        for each in opened:
+            own, due = each.torch.number, each.keras.number
+            if each.kind != "number" or not own or not due:
+                continue
+            for part in torch.parts():
+                places = [n for n, of in enumerate(part.operands) if not of.name and of.number == own]
+                if part.name not in ("mul", "div") or not places or part.tensor not in self.torch.maker:
+                    continue
+                maker, (value,) = self.torch.maker[part.tensor], self.torch.values(part.tensor)
+                factor = own / due if part.name == "div" and places == [1] else due / own
+                key, array = maker.keys[maker.results.index(part.tensor)], value * factor
+                if agrees(Replacement(key, array) if self._place.training else Replacement(key, None, array)):
+                    return [replace(each, shown=True)]
+        return opened
 
     def _of_other_calls(
         self,
