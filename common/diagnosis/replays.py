@@ -187,24 +187,23 @@ class ReplaySource(core.ObservationSource):
     ) -> tuple[When | None, list[StepTrace]]:
         """traced: the steps traced while none is known to be outside, if that was done."""
         when = first_step.first_outside(*records, self._budget(records[0].spec))
-        stop = self.steps if when is None else self.replays.know(records)
+        section = (0, self.steps) if when is None else self.replays.know(records)
         if when is not None and when.only_state:
             # No curve shows it: searching costs less than tracing steps that may all agree.
-            searched = self._searched(when, stop)
+            searched = self._searched(when, *section)
             return searched or when, self._trace(searched or when)
         if traced is None or (when is not None and when.step is not None):
             traced = self._trace(when)
         if when is None or when.step is None or _deviate(traced):
             return when, traced
         # No isolated tensor of these steps deviates.
-        searched = self._searched(when, stop)
+        searched = self._searched(when, *section)
         return (when, traced) if searched is None else (searched, self._trace(searched))
 
-    def _searched(self, when: When, stop: int) -> When | None:
-        """The step before `stop` that makes the states differ; None where none does."""
+    def _searched(self, when: When, begin: int, stop: int) -> When | None:
+        """The step from `begin`, before which they agree, to `stop` that makes the states differ; None where none does."""
         size = sum(tensor.nbytes for tensor in self.records[0].state("initial").values())
         sections = min(max(limits.SECTIONS, limits.SECTION_BYTES // size), limits.MOST_SECTIONS)
-        begin = max(self.replays.known, default=0)
         narrowed = first_step.narrowed(begin, stop, self.replays.states_differ, sections)
         if narrowed is None:
             return None

@@ -145,20 +145,21 @@ class Replays:
         before = [step for step in early if step.step is not None and step.step < around[0]]
         return [*before, *late, *(step for step in early if step.step is None)]
 
-    def know(self, records: tuple[RunRecord, RunRecord]) -> int:
+    def know(self, records: tuple[RunRecord, RunRecord]) -> tuple[int, int]:
         """Learn what both runs have kept of their states up to the first that differ.
 
-        Returns the step before which these are; where none differ, the number of steps.
+        Returns the steps before which the last are that agree, else 0, and the first that differ, else the number of steps.
         """
-        steps = len(records[0].steps)
+        agree, steps = 0, len(records[0].steps)
         if self.spec.precision != "float64" or self.spec.per_replica_statistics:
-            return steps  # rounding parts them; or a canonical state holds less than the replicas do
+            return agree, steps  # rounding parts them; or a canonical state holds less than the replicas do
         ours, theirs = (record.kept_states() for record in records)
         for step in sorted(ours.keys() & theirs.keys()):
             if first_step.states_differ(self.spec, load_state(ours[step]), load_state(theirs[step])):
-                return step
+                return agree, step
             self.known[step] = ours[step], theirs[step]
-        return steps
+            agree = step
+        return agree, steps
 
     def states_differ(self, begin: int, points: Sequence[int]) -> dict[int, bool]:
         """Whether the states before some steps differ; from those before `begin` on, which are known."""
