@@ -149,7 +149,8 @@ class LedgerEntry:
 class Comparison:
     """All checks of one candidate against the reference.
 
-    unjudged: of recorded scripts, what was not recorded and so not compared, in words.
+    unjudged: of recorded scripts, what was not recorded and so not compared, in words. grown_since: the row from which curves are
+    outside as rounding of float64 grows, the number of rows where they are nowhere, -1 where one is in another way.
     """
 
     reference: str
@@ -163,6 +164,7 @@ class Comparison:
     loss_budget: Curve
     budget_source: str
     unjudged: str = ""
+    grown_since: int = -1
 
     def amplifies(self, precision: str) -> bool:
         """Whether only what a training may make of rounding differs, and in float64 by no more than rounding grows."""
@@ -171,10 +173,9 @@ class Comparison:
             return False
         if precision != "float64":
             return True
-        since = grown_since(self.loss_deviation, self.loss_budget)
-        if since == len(self.loss_budget):
-            return all(check.deviation <= GROWN * check.budget for check in failed)
-        return since is not None
+        # A state is of the end alone; where curves are outside, it may be, too.
+        states = [] if self.grown_since < len(self.steps) else failed
+        return self.grown_since >= 0 and all(check.deviation <= GROWN * check.budget for check in states)
 
     @property
     def first_failure(self) -> Check | None:
@@ -273,6 +274,9 @@ def compare(
         allowed,
         "none" if budget is None else budget.source,
         unjudged,
+        -1
+        if budget is None
+        else grown_since([(deviations[n], c) for n, c in budget.curves.items() if n not in skip]),
     )
     proof = reference.train_spec is None and budget is not None and budget.source == PROOF_LIMITS
     if proof and found.amplifies("float64"):

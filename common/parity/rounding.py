@@ -25,6 +25,7 @@ takes 1 - beta through float32 has the error eps / (1 - beta) there: 1e-3 of bet
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -89,22 +90,23 @@ def float64_loss(record: RunRecord, which: str, mean: NDArray[np.float64]) -> Cu
     return np.where(np.isfinite(of_terms), np.maximum(allowed, of_terms), allowed)
 
 
-def may_have_grown(limit: Curve) -> NDArray[np.bool_]:
-    """Return (steps,): at which rounding of float64 may have grown to a limit, relative."""
-    steps = np.minimum(np.arange(len(limit)), 60.0)
-    found: NDArray[np.bool_] = _EPS["float64"] * GROWTH**steps >= limit
-    return found
+def grown_since(curves: Sequence[tuple[Curve, Curve]]) -> int:
+    """The row from which curves of float64 may be outside by rounding, which has grown; the number of rows where they are nowhere.
 
+    -1: one is by something else, or after too few steps.
 
-def grown_since(deviation: Curve, limit: Curve) -> int | None:
-    """The row from which a curve of float64 may be outside by rounding, which has grown; the number of rows where it is
-    nowhere. None: it is by something else, or after too few steps.
+    Args:
+        curves: deviations (steps,) with their limits.
     """
-    outside, grown = np.flatnonzero(~(deviation <= limit)), may_have_grown(limit)
-    if not len(outside):
-        return len(limit) if grown.any() else None
-    first = int(outside[0])
-    return first if grown[first] and deviation[first] <= GROWN * limit[first] else None
+    since = []
+    for deviation, limit in curves:
+        steps = np.minimum(np.arange(len(limit)), 60.0)
+        grown = _EPS["float64"] * GROWTH**steps >= limit
+        outside = np.flatnonzero(~(deviation <= limit))
+        first = int(outside[0]) if len(outside) else len(limit)
+        gently = deviation[first] <= GROWN * limit[first] if len(outside) else True
+        since.append(first if gently and grown[: first + 1].any() else -1)
+    return min(since, default=-1)
 
 
 @dataclass(frozen=True)

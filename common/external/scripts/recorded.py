@@ -29,7 +29,7 @@ from parity.common.diagnosis.result import (
 )
 from parity.common.external.scripts.layers import layers_stage
 from parity.common.external.scripts.outlines import setting_differences
-from parity.common.parity.budget import Budget
+from parity.common.parity.budget import CURVES, Budget
 from parity.common.parity.compare import (
     EVALUATION,
     RECORDED_STATES,
@@ -56,7 +56,6 @@ from parity.common.parity.rounding import (
     Rounding,
     float32_constants,
     grown_since,
-    may_have_grown,
 )
 from parity.common.parity.sample_ids import has_ids, steps_of_other_samples
 from parity.common.record import RunRecord
@@ -210,10 +209,10 @@ class RecordSource(core.ObservationSource):
         self._proof = reference.run_info.precision == "float64"
         self._rounding = Rounding.of(*([reference] if self._proof else self._records))
         self._constants = [] if budget is not None else float32_constants(reference, candidate)
-        self._since: int | None = None
+        self._since = -1
         if self._proof and budget is None and not self._followed and not self._constants:
-            within = np.full(len(self._steps), FLOAT64["loss_sum"])
-            self._since = grown_since(curve_deviation(*self._columns("loss_sum")), within)
+            within = {name: np.full(len(self._steps), FLOAT64[name]) for name in CURVES}
+            self._since = grown_since([(self._deviation(name), within[name]) for name in CURVES])
         self._infos = [record.run_info for record in self._records if isinstance(record.run_info, ScriptInfo)]
         self._unnamed = any(
             all(record.has(which) and {*record.state(which)} != {"step"} for record in self._records)
@@ -303,6 +302,15 @@ class RecordSource(core.ObservationSource):
             for record, rows in self._sides
         ]
 
+    def _there(self, name: str) -> NDArray[np.bool_]:
+        """(steps,): where both have recorded a column."""
+        found: NDArray[np.bool_] = np.logical_and(*(recorded_rows(name, r)[rows] for r, rows in self._sides))
+        return found
+
+    def _deviation(self, name: str) -> Row:
+        """(steps,): of both records' numbers, 0 where they are not both there."""
+        return np.where(self._there(name), curve_deviation(*self._columns(name)), 0.0)
+
     def _limits(self, name: str) -> tuple[Row, Row]:
         """(steps,) each: within which a column agrees, and beyond which it differs."""
         rows = self._sides[0][1]
@@ -313,10 +321,7 @@ class RecordSource(core.ObservationSource):
             return (self._budget.curves[name][rows],) * 2
         within = np.full(len(self._steps), FLOAT64[name] if self._proof else 0.0)
         if self._proof and not self._constants:
-            if self._since is None:
-                return within, within
-            beyond = np.where(may_have_grown(within), GROWN, 1.0) * within
-            return within, np.where(np.arange(len(within)) >= self._since, np.inf, beyond)
+            return within, within if self._since < 0 else np.full(len(within), np.inf)
         return within, np.maximum(within, first_steps_limit(name, self._records[0], self._rounding)[rows])
 
     def _state_allowed(self, which: str) -> tuple[float, float]:
@@ -330,7 +335,7 @@ class RecordSource(core.ObservationSource):
         """Beyond which what is made of all steps differs."""
         if not self._proof or self._constants:
             return math.inf
-        if self._since is None:
+        if self._since < 0:
             return within
         return GROWN * within if self._since == len(self._steps) else math.inf
 
@@ -407,11 +412,11 @@ class RecordSource(core.ObservationSource):
     def curve(self, column: str) -> StageSummary:
         """A recorded number, step by step."""
         title = "loss" if column == "loss_sum" else column.replace("_", " ")
-        there = np.logical_and(*(recorded_rows(column, r)[rows] for r, rows in self._sides))
+        there = self._there(column)
         if not there.any():
             return StageSummary(title, "not recorded", "by one of them or both")
         ours, theirs = self._columns(column)
-        deviation = np.where(there, curve_deviation(ours, theirs), 0.0)
+        deviation = self._deviation(column)
         within, allowed = self._limits(column)
         off = np.flatnonzero(~(deviation <= allowed))
         seen = f"{int(there.sum())} of {len(there)} steps"
