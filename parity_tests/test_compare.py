@@ -501,6 +501,17 @@ def test_a_cross_entropy_that_is_nearly_zero_is_as_exact_as_the_logits(
     assert compared(tmp_path / "large", change, spec).verdict == "divergent"
 
 
+def test_an_update_is_as_exact_as_the_parameters_that_it_is_added_to(tmp_path: Path) -> None:
+    def lost(run: Run) -> None:
+        run.column("update_norm")[3] = 1e-9 * run.column("parameter_norm")[3]
+
+    spec = tiny_spec("precision=float64")
+    for share, verdict in ((1e-7, "parity"), (1e-6, "divergent")):
+        change = scale("update_norm", 1 + share)
+        assert compared(tmp_path / f"{share}", change, spec, on_both=lost).verdict == verdict
+        assert compared(tmp_path / f"{share} large", change, spec).verdict == "divergent"
+
+
 def test_in_float64_what_began_small_may_be_what_a_training_makes_of_rounding(tmp_path: Path) -> None:
     """And what is far beyond a limit at once, or of other than sums, may not."""
     spec = tiny_spec("precision=float64", "steps=20")

@@ -43,7 +43,7 @@ from parity.common.parity.deviation import (
     skipped,
     state_deviations,
 )
-from parity.common.parity.rounding import FLOAT64, Rounding, float64_loss
+from parity.common.parity.rounding import FLOAT64, Rounding, float64_curves, float64_loss
 from parity.common.record import RunRecord
 
 PROOF_LIMITS = "float64 proof limits"
@@ -88,12 +88,11 @@ class Budget:
 
 def proof_budget(record: RunRecord) -> Budget:
     """The fixed float64 limits, spread over the record's steps and tensors."""
-    curves = {name: np.full(len(record.steps), FLOAT64[name]) for name in CURVES}
     summary = record.summary
     evaluated = _evaluation(record) / max(1.0, summary.eval_count if summary else 0.0)
     return Budget(
         source=PROOF_LIMITS,
-        curves=curves | {"loss_sum": float64_loss(record, "loss_sum", record.loss)},
+        curves=float64_curves(record),
         states={
             which: dict.fromkeys(record.state(which), FLOAT64[which]) for which in STATES if record.has(which)
         },

@@ -50,8 +50,8 @@ FLOAT64 = {
     "final": 1e-10,  # per tensor, relative to its largest element
 }
 
-# A cross-entropy is a logarithm of a sum less a logit, numbers of order 1 and more: where a net is sure, little is left of
-# them, and no float64 says it more exactly than some units in the last place of 1.
+# A cross-entropy is a logarithm of a sum less a logit, numbers of order 1 and more, and its gradient a probability less 1: where
+# a net is sure, little is left of them, and no float64 says it more exactly than some units in the last place of 1.
 _CROSS_ENTROPIES = ("softmax_cross_entropy", "binary_cross_entropy", "kl_divergence")
 _ULPS_OF_LOGITS = 16.0
 
@@ -80,14 +80,32 @@ GROWN = 1000.0
 _LARGEST = 0.5
 
 
-def float64_loss(record: RunRecord, which: str, mean: NDArray[np.float64]) -> Curve:
-    """What a run's mean losses may deviate by in float64. which: `loss_sum`, of steps, or `evaluation`."""
-    spec, allowed = record.train_spec, np.full(mean.shape, FLOAT64[which])
+def float64_curves(record: RunRecord) -> dict[str, Curve]:
+    """What each curve of a run may deviate by in float64, (steps,) by its column."""
+    columns = record.columns
+    found = {
+        name: float64_loss(record, name, record.loss) for name in ("loss_sum", "gradient_norm", "update_norm")
+    }
+    # An update is added to parameters, whose rounding is all that is left of one at a rate near zero.
+    lost = _at_least(0.0, _EPS["float64"], columns["update_norm"] / columns["parameter_norm"])
+    found["update_norm"] = np.maximum(found["update_norm"], np.minimum(lost, 1.0))
+    found["parameter_norm"] = np.full(len(record.steps), FLOAT64["parameter_norm"])
+    return found
+
+
+def float64_loss(record: RunRecord, which: str, mean: Curve) -> Curve:
+    """What mean losses may deviate by in float64, and what follows them. which: of `FLOAT64`."""
+    spec = record.train_spec
     if spec is None or spec.loss.kind not in _CROSS_ENTROPIES:
-        return allowed
+        return np.full(mean.shape, FLOAT64[which])
+    return _at_least(FLOAT64[which], _ULPS_OF_LOGITS * _EPS["float64"], np.abs(mean))
+
+
+def _at_least(limit: float, absolute: float, values: Curve) -> Curve:
+    """A limit, or what an absolute one is of some values, where that is more and known."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        of_terms = _ULPS_OF_LOGITS * _EPS["float64"] / np.abs(mean)
-    return np.where(np.isfinite(of_terms), np.maximum(allowed, of_terms), allowed)
+        relative = absolute / values
+    return np.fmax(limit, np.where(np.isfinite(values), relative, np.nan))
 
 
 def grown_since(curves: Sequence[tuple[Curve, Curve]]) -> int:
