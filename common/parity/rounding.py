@@ -88,7 +88,7 @@ def float64_curves(record: RunRecord) -> dict[str, Curve]:
     }
     # An update is added to parameters, whose rounding is all that is left of one at a rate near zero.
     lost = _at_least(0.0, _EPS["float64"], columns["update_norm"] / columns["parameter_norm"])
-    found["update_norm"] = np.maximum(found["update_norm"], np.minimum(lost, 1.0))
+    found["update_norm"] = np.maximum(found["update_norm"], lost)
     found["parameter_norm"] = np.full(len(record.steps), FLOAT64["parameter_norm"])
     return found
 
@@ -102,9 +102,9 @@ def float64_loss(record: RunRecord, which: str, mean: Curve) -> Curve:
 
 
 def _at_least(limit: float, absolute: float, values: Curve) -> Curve:
-    """A limit, or what an absolute one is of some values, where that is more and known."""
+    """A limit, or what an absolute one is of some values, where that is more and known; 1 at most, since what is no number agrees with none."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        relative = absolute / values
+        relative = np.minimum(absolute / values, 1.0)
     return np.fmax(limit, np.where(np.isfinite(values), relative, np.nan))
 
 
