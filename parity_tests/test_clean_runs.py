@@ -16,7 +16,7 @@ from parity.common.diagnosis.result import Diagnosis
 from parity.common.execution import session
 from parity.common.execution.worker import Workers
 from parity.common.parity.result import judge, trained
-from parity.common.spec import Placement, RunConfig, TrainSpec
+from parity.common.spec import Placement, RunConfig, TrainSpec, override
 from parity.common.state.canonical import parameter_specs
 from parity_tests import clean_float32
 from parity_tests.clean_runs import COUNT, CleanRun, clean_run
@@ -97,18 +97,23 @@ def test_nothing_is_found_where_nothing_is_wrong(
     assert nearest(diagnosis) <= 1
 
 
+# Beyond the fixed limits after 12 steps, and at hundreds, where an update may be lost in the weights (1000).
+LONG = ((162, 12), (1000, 400), (1005, 400), (1019, 400))
+
+
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("number", sorted(AMPLIFYING))
+@pytest.mark.parametrize(("number", "steps"), LONG)
 def test_run_measures_what_a_training_makes_of_rounding(
-    run_cache: RunCache, tmp_path: Path, number: int
+    run_cache: RunCache, tmp_path: Path, number: int, steps: int
 ) -> None:
     run = clean_run(number)
+    spec = override(run.spec, [f"steps={steps}"])
     configs = [RunConfig(placement=placement) for placement in (run.reference, run.candidate)]
-    stages = session.stages_of(run.spec, configs, tmp_path, 0)
-    replayer, quiet = run_cache.replayer(), Terminal(quiet=True)
-    found = trained(stages, run.spec, configs, tmp_path, quiet, True, replayer)
-    assert (judge(found.records).verdict, found.verdict) == ("divergent", "parity")
-    assert "float64 noise floor" in found.comparisons[0].budget_source
+    stages = session.stages_of(spec, configs, tmp_path, 0)
+    found = trained(stages, spec, configs, tmp_path, Terminal(quiet=True), True, run_cache.replayer())
+    beyond = judge(found.records).verdict == "divergent"
+    assert found.verdict == "parity" and beyond >= (number in AMPLIFYING)
+    assert ("float64 noise floor" in found.comparisons[0].budget_source) == beyond
 
 
 @pytest.mark.slow
