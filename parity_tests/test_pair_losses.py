@@ -288,6 +288,11 @@ WRONG: dict[str, tuple[Case, str, str]] = {
         "gradient:weight",
         "weights one of two terms of equal value by 0.25, and Keras the other one",
     ),
+    "the same, of the later one": (
+        replace(Case(), ours=("label=CrossEntropyLoss",), own=(("box=committed", "box=committed_first"),)),
+        "gradient:weight",
+        "adds one of two terms of equal value of which the other one, at losses_torch.py",
+    ),
     "another number": (
         replace(BINARY, own=(("squares", "cubes"),)),
         "operation:other",

@@ -179,3 +179,10 @@ def committed(outputs, targets):
     one, other = outputs[:, :2], outputs[:, 2:]
     drawn = (one - other.detach()).square().mean()
     return ((outputs - targets) ** 2).mean() + (one.detach() - other).square().mean() + 0.25 * drawn
+
+
+def committed_first(outputs, targets):
+    """As `committed`, with the weighted term before the other one."""
+    one, other = outputs[:, :2], outputs[:, 2:]
+    loss = ((outputs - targets) ** 2).mean() + (one - other.detach()).square().mean() * 0.25
+    return loss + (one.detach() - other).square().mean()

@@ -48,12 +48,13 @@ _THROUGH = frozenset(
 )
 # Of those, by two tensors.
 _OF_TWO = frozenset(("add", "radd", "iadd", "sub", "mul", "div", "truediv", "matmul", "bmm", *_LOSSES))
-# Functions that make a term of a loss.
-_TERMS = frozenset((*_LOSSES, "mean", "sum"))
+_TURNED = {"__rmul__": "mul"}  # a number before a tensor
+# Terms of a loss are near one another; a loop makes thousands of single numbers.
+_MOST_TERMS = 32
 # Two terms are of one value, relative.
 _ONE_VALUE = 1e-12
 _EXCHANGED = "weights one of two terms of equal value by {}, and Keras the other one, of {}"
-_NOT_WEIGHTED = "is one of two terms of equal value of which the other one, at {1}, is weighted by {0}, and in Keras this one is"
+_NOT_WEIGHTED = "adds one of two terms of equal value of which the other one, at {1}, is weighted by {0}, and Keras weights this one"
 _LET_THROUGH = "lets the gradient of {} through, and Keras stops it"
 # Calls that take a tensor where its gradient comes together from several.
 _FORK = 2
@@ -92,7 +93,10 @@ class _Functions(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         stock = partial(func, *args, **(kwargs or {}))
         full = getattr(func, "__name__", "")
-        name, in_place = full.strip("_"), full.startswith("__i") or full.rstrip("_") == full[:-1]
+        name, in_place = (
+            _TURNED.get(full, full.strip("_")),
+            full.startswith("__i") or full.rstrip("_") == full[:-1],
+        )
         if func == torch.Tensor.data.__get__:  # type: ignore[attr-defined]
             name = ".data"
         ways = {} if self._calls.over else _ways(name, func, args, kwargs or {})
@@ -101,10 +105,7 @@ class _Functions(TorchFunctionMode):
             # All that is called in such a block goes together.
             name, ways = "no_grad", {"through": (_STOPPED, lambda: _with_gradients(stock))}
         if not self._calls.over:
-            name, ways = (
-                name.removeprefix("r") if name == "rmul" else name,
-                ways | self._exchanged(name, args, stock),
-            )
+            ways |= self._exchanged(name, args, stock)
         taken = {} if self._calls.over or name not in _THROUGH else self._inputs_of(name, args)
         for place, tensor in taken.items():
             stopped = partial(func, *args[:place], tensor.detach(), *args[place + 1 :], **(kwargs or {}))
@@ -114,7 +115,7 @@ class _Functions(TorchFunctionMode):
         for place, tensor in taken.items():
             self._inputs.append((self._calls.found[-1]["ways"], _input(place), self._base(tensor)))
         if not self._calls.over and _is_term(result):
-            self._terms.append((result, code_line()))
+            self._terms = [*self._terms[-_MOST_TERMS:], (result, code_line())]
         if not taken and not self._calls.over and args and isinstance(args[0], Tensor):
             # One, or the parts that `unbind` and `chunk` give.
             for each in result if isinstance(result, tuple | list) else [result]:
@@ -130,18 +131,20 @@ class _Functions(TorchFunctionMode):
         """
         ways: Ways = {}
         weights = [each for each in args if isinstance(each, float | int)]
-        if name in ("mul", "rmul") and len(weights) == 1 and _is_term(args[0]):
-            (term,), (weight,) = args[:1], weights
+        if name == "mul" and len(weights) == 1 and _is_term(args[0]):
+            term, (weight,) = args[0], weights
             for place, (other, line) in enumerate(self._terms):
                 if _are_equal(other, term):
                     made = partial(_moved, term, other, weight, stock)
                     ways[f"exchanged {place + 1}"] = _EXCHANGED.format(weight, line), made
-            self._weighted.append((term, weight, code_line()))
-        elif name in _TERMS and self._weighted and _is_term(result := stock()):
+            self._weighted = [*self._weighted[-_MOST_TERMS:], (term, weight, code_line())]
+        elif name in ("add", "radd", "iadd") and not weights and len(args) == 2:
+            # The one that is not weighted may come later.
             for place, (other, weight, line) in enumerate(self._weighted):
-                if _are_equal(other, result):
-                    made = partial(_moved, other, result, weight, stock)
-                    ways[f"exchanged {place + 1}"] = _NOT_WEIGHTED.format(weight, line), made
+                for term in args:
+                    if _is_term(term) and _are_equal(other, term):
+                        made = partial(_moved, other, term, weight, stock)
+                        ways[f"exchanged {place + 1}"] = _NOT_WEIGHTED.format(weight, line), made
         return ways
 
     def _inputs_of(self, name: str, args: Any) -> dict[int, Tensor]:
