@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -79,8 +79,8 @@ class _Functions(TorchFunctionMode):
         # Of the calls that could stop what goes into them: their ways, and of which tensor.
         self._inputs: list[tuple[dict[str, str], str, int]] = []
         # Single numbers with gradients: those that were multiplied by a number, and all others; each with its line.
-        self._weighted = list[tuple[Tensor, float, str]]()
-        self._terms = list[tuple[Tensor, str]]()
+        self._weighted = deque[tuple[Tensor, float, str]](maxlen=_MOST_TERMS)
+        self._terms = deque[tuple[Tensor, str]](maxlen=_MOST_TERMS)
 
     def __exit__(self, *given: Any) -> None:
         super().__exit__(*given)
@@ -93,10 +93,8 @@ class _Functions(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         stock = partial(func, *args, **(kwargs or {}))
         full = getattr(func, "__name__", "")
-        name, in_place = (
-            _TURNED.get(full, full.strip("_")),
-            full.startswith("__i") or full.rstrip("_") == full[:-1],
-        )
+        name = _TURNED.get(full, full.strip("_"))
+        in_place = full.startswith("__i") or full.rstrip("_") == full[:-1]
         if func == torch.Tensor.data.__get__:  # type: ignore[attr-defined]
             name = ".data"
         ways = {} if self._calls.over else _ways(name, func, args, kwargs or {})
@@ -115,7 +113,7 @@ class _Functions(TorchFunctionMode):
         for place, tensor in taken.items():
             self._inputs.append((self._calls.found[-1]["ways"], _input(place), self._base(tensor)))
         if not self._calls.over and _is_term(result):
-            self._terms = [*self._terms[-_MOST_TERMS:], (result, code_line())]
+            self._terms.append((result, code_line()))
         if not taken and not self._calls.over and args and isinstance(args[0], Tensor):
             # One, or the parts that `unbind` and `chunk` give.
             for each in result if isinstance(result, tuple | list) else [result]:
@@ -137,7 +135,7 @@ class _Functions(TorchFunctionMode):
                 if _are_equal(other, term):
                     made = partial(_moved, term, other, weight, stock)
                     ways[f"exchanged {place + 1}"] = _EXCHANGED.format(weight, line), made
-            self._weighted = [*self._weighted[-_MOST_TERMS:], (term, weight, code_line())]
+            self._weighted.append((term, weight, code_line()))
         elif name in ("add", "radd", "iadd") and not weights and len(args) == 2:
             # The one that is not weighted may come later.
             for place, (other, weight, line) in enumerate(self._weighted):

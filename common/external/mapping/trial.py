@@ -173,10 +173,8 @@ class Bench:
                 continue
             names = [name for index in component.pairs for name in pairs[index].torch]
             theirs = self._home[names[0]] if names else component.torch
-            ours, others = (
-                taps_of(expected.activations, component.keras),
-                taps_of(found.activations, theirs),
-            )
+            ours = taps_of(expected.activations, component.keras)
+            others = taps_of(found.activations, theirs)
             yield place, ours, _in_order_of(ours, expected.activations, others, found.activations)
 
     def _inject(self, pairs: Sequence[Pair], expected: PassResult) -> Arrays:

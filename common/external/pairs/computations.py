@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parity.common.diagnosis import limits
+from parity.common.external.pairs.operation_names import NAMES
 from parity.common.external.process.operations import COUNTS, fingerprint
 from parity.common.external.process.pass_result import Array, Arrays
 from parity.common.external.process.worker import ExternalWorker
@@ -27,7 +28,6 @@ WHOLE = frozenset(
 )
 # What takes its type and shape alone from a tensor.
 _FILLED = ("new_full", "new_ones", "new_zeros", "zeros_like", "ZerosLike")
-_JOINS = ("ConcatV2", "Pack", "cat", "stack")
 Whole = tuple[str, Any]
 _MOST_AXES = 6
 # Of a number that someone would write, at most.
@@ -73,6 +73,10 @@ class Operation:
     settings: Mapping[str, Any]
     called: str = ""
     layers: tuple[str, ...] = ()
+
+    def key_of(self, result: int) -> str:
+        """By which a result can be replaced."""
+        return self.keys[self.results.index(result)]
 
     @cached_property
     def tensors(self) -> list[int]:
@@ -261,8 +265,11 @@ class Computation:
     def _rejoined(self, operation: Operation) -> Operation:
         """One that joins all parts of a tensor, in their order, as heads are put behind one another: a rearrangement of it."""
         parts = operation.tensors
-        maker = self.maker.get(parts[0]) if parts and operation.name in _JOINS else None
-        if maker is None or len(maker.results) < 2 or tuple(parts[: len(maker.results)]) != maker.results:
+        joins = parts and NAMES.get(operation.name) in ("concat", "stack")
+        maker = self.maker.get(parts[0]) if joins else None
+        if maker is None or NAMES.get(maker.name) not in ("split", "unstack"):
+            return operation
+        if tuple(parts[: len(maker.results)]) != maker.results:
             return operation
         size = sum(math.prod(self.shapes[part]) for part in maker.results)
         whole = next((each for each in maker.tensors if math.prod(self.shapes[each]) == size), None)

@@ -293,8 +293,8 @@ def _reductions(
     return found  # type: ignore[return-value]
 
 
-def _close(values: Sequence[float], due: Sequence[float]) -> bool:
-    return tensor_deviation(np.array(due), np.array(values)) <= limits.LIVE_FLOAT64
+def _close(values: Sequence[float], due: Sequence[float], limit: float = limits.LIVE_FLOAT64) -> bool:
+    return tensor_deviation(np.array(due), np.array(values)) <= limit
 
 
 def _factors(passes: Sequence[PassResult]) -> dict[str, float] | None:
@@ -361,8 +361,7 @@ def _of_batch(bench: Bench, passes: Sequence[PassResult], batch: int) -> Explana
                 return None  # the model itself looks at the batch
         mean = (half * _mean(parts[0][side]) + (batch - half) * _mean(parts[1][side])) / batch
         # Some functions compute in float32, whatever they are given.
-        apart = tensor_deviation(np.array(_mean(whole)), np.array(mean))
-        additive.append(apart <= limits.AMPLIFIED_BY_A_PASS)
+        additive.append(_close([_mean(whole)], [mean], limits.AMPLIFIED_BY_A_PASS))
     if additive[0] == additive[1]:
         return None
     one, other = ("torch", "Keras") if additive[0] else ("Keras", "torch")

@@ -456,7 +456,9 @@ class _Flow:
         self, stages: Iterable[session.Stage], spec: TrainSpec, placements: list[RunConfig]
     ) -> Result:
         """The verdict on all that was trained until then."""
-        return trained(stages, spec, placements, self.folder, self.console, True, self.workers, False)
+        return trained(
+            stages, spec, placements, self.folder, self.console, True, self.workers, measures=False
+        )
 
     def _placements(self, spec: TrainSpec) -> list[RunConfig]:
         replicas = self.way.replicas

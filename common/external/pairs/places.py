@@ -24,6 +24,12 @@ class Replacement:
     training: Array | None = None
     inference: Array | None = None
 
+    @classmethod
+    def of(cls, operation: Operation, result: int, array: Array, training: bool) -> Replacement:
+        """Of a result of an operation in one mode."""
+        key = operation.key_of(result)
+        return cls(key, training=array) if training else cls(key, inference=array)
+
     def make(self, bench: Bench) -> Replacement:
         """Have it so, and return what takes it back."""
         bench.torch.replace(self.key, self.training, self.inference)
@@ -85,8 +91,7 @@ class Substitution:
         if value.size != self.order.size:
             return None
         array = value.ravel()[self.order].reshape(self.shape)
-        key = self.torch.keys[self.torch.results.index(self.torch_result)]
-        return Replacement(key, training=array) if training else Replacement(key, inference=array)
+        return Replacement.of(self.torch, self.torch_result, array, training)
 
     @property
     def keras_key(self) -> tuple[str, int]:

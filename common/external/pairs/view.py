@@ -279,8 +279,7 @@ class View:
                     continue
                 maker, (value,) = self.torch.maker[part.tensor], self.torch.values(part.tensor)
                 factor = own / due if part.name == "div" and places == [1] else due / own
-                key, array = maker.keys[maker.results.index(part.tensor)], value * factor
-                if agrees(Replacement(key, array) if self._place.training else Replacement(key, None, array)):
+                if agrees(Replacement.of(maker, part.tensor, value * factor, self._place.training)):
                     return [replace(each, shown=True)]
         return opened
 
@@ -303,8 +302,7 @@ class View:
         """The differences of what makes a tensor of torch's agree with one of Keras's, found by experiment; none where nothing does."""
         if torch.tensor is None or keras.tensor is None:
             return []
-        maker = self.torch.maker[torch.tensor]
-        key = maker.keys[maker.results.index(torch.tensor)]
+        key = self.torch.maker[torch.tensor].key_of(torch.tensor)
         (due,) = self.keras.values(keras.tensor)
 
         def agrees(change: Replacement) -> bool:

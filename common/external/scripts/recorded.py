@@ -210,9 +210,10 @@ class RecordSource(core.ObservationSource):
         self._proof = reference.run_info.precision == "float64"
         self._rounding = Rounding.of(*([reference] if self._proof else self._records))
         self._constants = [] if budget is not None else float32_constants(reference, candidate)
+        self._law = {name: limit[self._sides[0][1]] for name, limit in float64_curves(reference).items()}
         self._since = -1
         if self._proof and budget is None and not self._followed and not self._constants:
-            self._since = grown_since([(self._deviation(name), self._proof_limit(name)) for name in CURVES])
+            self._since = grown_since([(self._deviation(name), self._law[name]) for name in CURVES])
         self._infos = [record.run_info for record in self._records if isinstance(record.run_info, ScriptInfo)]
         self._unnamed = any(
             all(record.has(which) and {*record.state(which)} != {"step"} for record in self._records)
@@ -311,10 +312,6 @@ class RecordSource(core.ObservationSource):
         """(steps,): of both records' numbers, 0 where they are not both there."""
         return np.where(self._there(name), curve_deviation(*self._columns(name)), 0.0)
 
-    def _proof_limit(self, name: str) -> Row:
-        """(steps,): of the law."""
-        return float64_curves(self._records[0])[name][self._sides[0][1]]
-
     def _limits(self, name: str) -> tuple[Row, Row]:
         """(steps,) each: within which a column agrees, and beyond which it differs."""
         rows = self._sides[0][1]
@@ -323,7 +320,7 @@ class RecordSource(core.ObservationSource):
             return within, rate_rounding(self._records, self._columns(name))
         if self._budget is not None:
             return (self._budget.curves[name][rows],) * 2
-        within = self._proof_limit(name) if self._proof else np.zeros(len(self._steps))
+        within = self._law[name] if self._proof else np.zeros(len(self._steps))
         if self._proof and not self._constants:
             return within, within if self._since < 0 else np.full(len(within), np.inf)
         return within, np.maximum(within, first_steps_limit(name, self._records[0], self._rounding)[rows])
