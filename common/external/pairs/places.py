@@ -26,7 +26,7 @@ class Replacement:
 
     @classmethod
     def of(cls, operation: Operation, result: int, array: Array, training: bool) -> Replacement:
-        """Of a result of an operation in one mode."""
+        """Of a result of an operation in one mode; array: of the result's shape."""
         key = operation.key_of(result)
         return cls(key, training=array) if training else cls(key, inference=array)
 
