@@ -394,6 +394,25 @@ def test_what_the_replays_leave_out_is_named(run_cache: RunCache, replayer: Work
 
 
 @pytest.mark.slow
+def test_what_is_only_recorded_otherwise_is_named(
+    run_cache: RunCache, replayer: Workers, tmp_path: Path
+) -> None:
+    reference, candidate = run_cache.record(MLP, ALONE), run_cache.record(MLP, tensorflow(2))
+    norms = candidate.columns["gradient_norm"].copy()
+    norms[2] = 0
+    columns = {**candidate.columns, "gradient_norm": norms}
+    candidate = dataclasses.replace(candidate, columns=columns)
+    (finding,) = diagnose(reference, candidate, replayer, tmp_path / "a").findings
+    assert (finding.step, finding.stage, finding.name) == (2, "gradient", "gradient_norm")
+    assert finding.explanation is not None
+    assert finding.explanation.cause == "recorded_differently"
+    # Not where the run has ended elsewhere: what made it do so does not happen each time.
+    summary = candidate.summary.model_copy(update={"eval_loss_sum": candidate.summary.eval_loss_sum + 1})
+    found = diagnose(reference, dataclasses.replace(candidate, summary=summary), replayer, tmp_path / "b")
+    assert (found.verdict, found.findings, found.reproduced) == ("divergent", (), False)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kept", "searched"), [((), "2 rounds of steps 0 to 19"), ((4, 8, 14), "1 round of steps 8 to 13")]
 )

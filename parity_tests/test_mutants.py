@@ -55,6 +55,7 @@ TRIED = [
     ("optimizers/adam.py", "spec.epsilon * correction -> correction", "update", ""),
     ("optimizers/adam.py", "False -> True", "slots", "term_scaled"),
     ("losses.py", "F.cross_entropy", "error", ""),
+    ("step.py", "-1 -> 1", "ids", "recorded_differently"),
     ("step.py", "self._compares and (not self._own) -> self._compares or", "survivor", ""),
 ]
 

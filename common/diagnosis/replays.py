@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -41,6 +42,20 @@ from parity.common.parity.deviation import column_deviation
 from parity.common.record import RunRecord
 from parity.common.spec import Placement, TrainSpec
 from parity.common.state.imported import PAIR, refuse_imported
+
+# Of what a step records, the stage that has made it.
+_STAGE_OF_RECORDED = {
+    first_step.IDS: "ids",
+    "count": "total",
+    "loss_sum": "total",
+    "gradient_norm": "gradient",
+}
+_STAGE_OF_RECORDED |= {
+    "first_gradients": "gradient",
+    "parameter_norm": "update",
+    "update_norm": "update",
+    "learning_rate": "scalar",
+}
 
 
 def diagnose(
@@ -135,6 +150,8 @@ class ReplaySource(core.ObservationSource):
         if when is not None and not findings and not reproduced:
             if self.left_out:
                 findings = [self._only_with(when)]
+            elif (recorded := self._only_recorded(when)) is not None:
+                findings = [recorded]
             else:
                 self.notes.append("the replays agree: the replay did not reproduce the divergence")
         if any(finding.explanation is None for finding in findings):
@@ -210,7 +227,9 @@ class ReplaySource(core.ObservationSource):
         step, rounds = narrowed
         counted = "1 round" if rounds == 1 else f"{rounds} rounds"
         return When(
-            step, when.evidence, f"states compared in sections, {counted} of steps {begin} to {stop - 1}"
+            step,
+            when.evidence,
+            searched=f"states compared in sections, {counted} of steps {begin} to {stop - 1}",
         )
 
     def _trace(self, when: When | None) -> list[StepTrace]:
@@ -263,10 +282,36 @@ class ReplaySource(core.ObservationSource):
             f"look at how {what} is set up, or run without",
             f"replayed without {what}, every tensor of the traced steps agrees",
         )
-        row = 0 if when.step is None else int(np.flatnonzero(self.records[0].steps == when.step)[0])
-        deviation = float(column_deviation("loss_sum", *self.records)[row])
-        tensor = TensorComparison("loss_sum", None, deviation, 0.0)
+        tensor = TensorComparison("loss_sum", None, self._deviation("loss_sum", when.step or 0), 0.0)
         return Finding(when.step, "loss", "loss_sum", (), (tensor,), (), why)
+
+    def _only_recorded(self, when: When) -> Finding | None:
+        """Where steps and states agree to the end: the candidate did the same, and recorded something else of it."""
+        reference, candidate = self.records
+        stage = _STAGE_OF_RECORDED.get(when.what)
+        if stage is None or when.step is None or reference.spec.precision != "float64":
+            return None
+        if first_step.at_the_end(reference, candidate, self._budget(reference.spec)):
+            return None
+        broke = [r.label for r in self.records if any(v.step == when.step for v in r.violations)]
+        what = when.what.replace("_", " ") if when.what != first_step.IDS else "sample ids"
+        why = Explanation(
+            "recorded_differently",
+            f"Only the {what} that are recorded differ; the runs train alike",
+            "confirmed",
+            f"record the {what} that the step has",
+            "the traced steps agree when they are repeated, and so do the states and the evaluation at the end",
+            broke[0] if len(broke) == 1 else "",
+        )
+        compared = when.what in reference.columns
+        deviation = self._deviation(when.what, when.step) if compared else math.inf
+        tensor = TensorComparison(when.what, None, deviation, 0.0)
+        return Finding(when.step, stage, when.what, (), (tensor,), (), why)
+
+    def _deviation(self, column: str, step: int) -> float:
+        """How far apart the records are in a column at a step."""
+        row = int(np.flatnonzero(self.records[0].steps == step)[0])
+        return float(column_deviation(column, *self.records)[row])
 
     def _rounds_as_far(self, when: When) -> bool:
         """Whether in float64 rounding takes either run as far as they diverge: a training may amplify it."""

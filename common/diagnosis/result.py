@@ -145,11 +145,13 @@ class When:
     """The first step outside the budget; what says so; between which steps it was searched, and how.
 
     step: None where only what comes after the last step differs: the final state or the evaluation;
-    `BEFORE_FIRST` where recorded scripts begin otherwise.
+    `BEFORE_FIRST` where recorded scripts begin otherwise. what: the first that is outside there, as records name it,
+    where records say so.
     """
 
     step: int | None
     evidence: str
+    what: str = ""
     searched: str = ""
 
     @property

@@ -20,6 +20,7 @@ from parity.common.spec import TrainSpec
 from parity.common.state.canonical import State, tensor_of
 from parity.common.state.zero_gradient import zero_gradient_directions
 
+IDS = "ids"
 _TITLES = {"loss_sum": "loss"}
 
 
@@ -29,29 +30,31 @@ def first_outside(reference: RunRecord, candidate: RunRecord, budget: Budget | N
     budget: None judges only what must be equal: ids, counts, learning rates, what the runs began with.
     The step is None where nothing differs before the evaluation, or only the final state does.
     """
-    found = sorted(_by_step(reference, candidate, budget), key=lambda pair: pair[0])
+    found = sorted(_by_step(reference, candidate, budget), key=lambda failed: failed[0])
     if found:
-        step = found[0][0]
-        together = [said for other, said in found if other == step]
-        return When(step, "; ".join(dict.fromkeys(together)))
-    late = _at_the_end(reference, candidate, budget)
+        step, what, _ = found[0]
+        together = [said for other, _, said in found if other == step]
+        return When(step, "; ".join(dict.fromkeys(together)), what)
+    late = at_the_end(reference, candidate, budget)
     return When(None, late) if late else None
 
 
-def _by_step(reference: RunRecord, candidate: RunRecord, budget: Budget | None) -> Iterator[tuple[int, str]]:
-    """(step, what is said) of every check that fails."""
+def _by_step(
+    reference: RunRecord, candidate: RunRecord, budget: Budget | None
+) -> Iterator[tuple[int, str, str]]:
+    """(step, what, what is said of it) of every check that fails."""
     start = _worst(reference.state("initial"), candidate.state("initial"), 0.0)
     if start:
-        yield 0, f"initial state: {start}"
+        yield 0, "initial", f"initial state: {start}"
     for record in (reference, candidate):
         for problem in audit(record).problems[:1]:
             number = re.match(r"steps? (\d+)", problem)
-            yield int(number[1]) if number else 0, f"{record.label}: {problem}"
+            yield int(number[1]) if number else 0, IDS, f"{record.label}: {problem}"
         for step, replica in unequal_replicas(record):
-            yield step, f"{record.label}: replica {replica} is not replica 0"
+            yield step, "replicas", f"{record.label}: replica {replica} is not replica 0"
     unequal = first_unequal_step(reference, candidate)
     if unequal is not None:
-        yield int(unequal.split()[1]), "sample ids differ"
+        yield int(unequal.split()[1]), IDS, "sample ids differ"
     exact = {"count": count_rounding(reference), "learning_rate": 0.0}
     if reference.spec.loss_scale is not None:
         exact["loss_scale"] = 0.0
@@ -65,20 +68,22 @@ def _by_step(reference: RunRecord, candidate: RunRecord, budget: Budget | None) 
     ledger = zero_gradient_directions(reference.spec)
     gradients = _worst(ours, theirs, budget.states["first_gradients"], ledger)
     if gradients:
-        yield 0, f"first gradients: {gradients}"
+        yield 0, "first_gradients", f"first gradients: {gradients}"
 
 
 def _first_over(
     reference: RunRecord, candidate: RunRecord, column: str, allowed: np.ndarray
-) -> Iterator[tuple[int, str]]:
+) -> Iterator[tuple[int, str, str]]:
     deviation = column_deviation(column, reference, candidate)
     over = np.flatnonzero(~(deviation <= allowed))
     if len(over):
         row, title = int(over[0]), _TITLES.get(column, column.replace("_", " "))
-        yield int(reference.steps[row]), f"{title} off by {deviation[row]:.2g}, allowed {allowed[row]:.2g}"
+        said = f"{title} off by {deviation[row]:.2g}, allowed {allowed[row]:.2g}"
+        yield int(reference.steps[row]), column, said
 
 
-def _at_the_end(reference: RunRecord, candidate: RunRecord, budget: Budget | None) -> str:
+def at_the_end(reference: RunRecord, candidate: RunRecord, budget: Budget | None) -> str:
+    """What differs of the final states and of the evaluation, in words; nothing where both agree."""
     if budget is None:
         return ""
     ledger = zero_gradient_directions(reference.spec)
