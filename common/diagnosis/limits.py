@@ -93,6 +93,9 @@ CAST_TO_FLOAT16 = Limit(2.0**-7, "8 units: gradients added up in float16 are not
 CAST_TO_FLOAT32 = Limit(2.0**-20, "8 units: gradients added up in float32 are not farther off")
 CAST_OF_LOSS = Limit(2.0**-6, "what flows back from a loss in bfloat16 is rounded at most twice")
 
+# What runs recorded, where all that can be replayed agrees.
+FAR_FROM_ROUNDING = Limit(1e-6, "relative: in float64 rounding takes no number so far whose run ends alike")
+
 # Two recorded scripts, which cannot be replayed.
 SCRIPT_FACTOR = Limit(1e-4, "relative: two curves, a known number apart, as scripts round it")
 SCRIPT_GRADIENT_ULPS = Limit(1e4, "units: a gradient's elements, each a sum of many terms")

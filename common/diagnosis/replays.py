@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-
 from parity.common.base.errors import RunError, SpecError
 from parity.common.base.terminal import Terminal
 from parity.common.diagnosis import core, limits
+from parity.common.diagnosis.explain import recorded
 from parity.common.diagnosis.explain.case import Case, TracedStep
 from parity.common.diagnosis.explain.causes import explain
 from parity.common.diagnosis.explain.counterfactuals import Counterfactuals
@@ -24,7 +22,6 @@ from parity.common.diagnosis.result import (
     Diagnosis,
     Explanation,
     Finding,
-    TensorComparison,
     Verdict,
     When,
 )
@@ -38,24 +35,9 @@ from parity.common.parity.budget import (
     widest,
 )
 from parity.common.parity.comparable import check_comparable
-from parity.common.parity.deviation import column_deviation
 from parity.common.record import RunRecord
 from parity.common.spec import Placement, TrainSpec
 from parity.common.state.imported import PAIR, refuse_imported
-
-# Of what a step records, the stage that has made it.
-_STAGE_OF_RECORDED = {
-    first_step.IDS: "ids",
-    "count": "total",
-    "loss_sum": "total",
-    "gradient_norm": "gradient",
-}
-_STAGE_OF_RECORDED |= {
-    "first_gradients": "gradient",
-    "parameter_norm": "update",
-    "update_norm": "update",
-    "learning_rate": "scalar",
-}
 
 
 def diagnose(
@@ -150,8 +132,8 @@ class ReplaySource(core.ObservationSource):
         if when is not None and not findings and not reproduced:
             if self.left_out:
                 findings = [self._only_with(when)]
-            elif (recorded := self._only_recorded(when)) is not None:
-                findings = [recorded]
+            elif (only := self._only_recorded(when)) is not None:
+                findings = [only]
             else:
                 self.notes.append("the replays agree: the replay did not reproduce the divergence")
         if any(finding.explanation is None for finding in findings):
@@ -282,36 +264,14 @@ class ReplaySource(core.ObservationSource):
             f"look at how {what} is set up, or run without",
             f"replayed without {what}, every tensor of the traced steps agrees",
         )
-        tensor = TensorComparison("loss_sum", None, self._deviation("loss_sum", when.step or 0), 0.0)
-        return Finding(when.step, "loss", "loss_sum", (), (tensor,), (), why)
+        far = recorded.deviation(*self.records, "loss_sum", when.step or 0)
+        return recorded.finding(when, "loss", "loss_sum", far, why)
 
     def _only_recorded(self, when: When) -> Finding | None:
-        """Where steps and states agree to the end: the candidate did the same, and recorded something else of it."""
-        reference, candidate = self.records
-        stage = _STAGE_OF_RECORDED.get(when.what)
-        if stage is None or when.step is None or reference.spec.precision != "float64":
-            return None
-        if first_step.at_the_end(reference, candidate, self._budget(reference.spec)):
-            return None
-        broke = [r.label for r in self.records if any(v.step == when.step for v in r.violations)]
-        what = when.what.replace("_", " ") if when.what != first_step.IDS else "sample ids"
-        why = Explanation(
-            "recorded_differently",
-            f"Only the {what} that are recorded differ; the runs train alike",
-            "confirmed",
-            f"record the {what} that the step has",
-            "the traced steps agree when they are repeated, and so do the states and the evaluation at the end",
-            broke[0] if len(broke) == 1 else "",
-        )
-        compared = when.what in reference.columns
-        deviation = self._deviation(when.what, when.step) if compared else math.inf
-        tensor = TensorComparison(when.what, None, deviation, 0.0)
-        return Finding(when.step, stage, when.what, (), (tensor,), (), why)
-
-    def _deviation(self, column: str, step: int) -> float:
-        """How far apart the records are in a column at a step."""
-        row = int(np.flatnonzero(self.records[0].steps == step)[0])
-        return float(column_deviation(column, *self.records)[row])
+        """Where the replays agree: of runs that end alike what was recorded is all that differs."""
+        spec = self.records[0].spec
+        budget = self._budget(spec) if spec.precision == "float64" else None
+        return None if budget is None else recorded.only_recorded(*self.records, when, budget)
 
     def _rounds_as_far(self, when: When) -> bool:
         """Whether in float64 rounding takes either run as far as they diverge: a training may amplify it."""
