@@ -44,6 +44,9 @@ class Term(Spec):
     loss: LossSpec | None = Field(default=None, description="a loss by name; null where own is given")
     own: Target | None = Field(default=None, description="a loss or step of your own")
     weight: float = Field(default=1.0, description="factor of the term")
+    penalized: bool = Field(
+        default=False, description="with what the model adds to its loss itself (regularizers, add_loss)"
+    )
     channels_first: bool = Field(
         default=False, description="the output has its channels behind the batch, where Keras has them last"
     )

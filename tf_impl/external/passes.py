@@ -13,9 +13,9 @@ import tensorflow as tf
 from parity.common.external.process.pass_result import Array, Arrays, same, tensors_in
 from parity.common.external.process.tapping import Tapped
 from parity.tf_impl.external import load, names
-from parity.tf_impl.external.calling import array_of, call, is_tensor
+from parity.tf_impl.external.calling import array_of, call, is_tensor, masked_as
 from parity.tf_impl.external.settings import argument_of
-from parity.tf_impl.private_names import CommonVariable, mask_of, set_mask
+from parity.tf_impl.private_names import CommonVariable
 
 
 class LiveTaps(Tapped):
@@ -27,7 +27,7 @@ class LiveTaps(Tapped):
     def replaced(self, tensor: tf.Tensor, injected: Array | None, sent: Array | None) -> tf.Tensor:
         if injected is None and sent is None:
             return tensor
-        return _masked_as(tensor, _replaced(tensor, injected, sent))
+        return masked_as(tensor, _replaced(tensor, injected, sent))
 
     def watched(self, name: str, tensor: tf.Tensor) -> tf.Tensor:
         if not tensor.dtype.is_floating:
@@ -37,7 +37,7 @@ class LiveTaps(Tapped):
         if not self.repeating:
             self.tape.watch(node)
             self.live[name] = node
-        return _masked_as(tensor, node)
+        return masked_as(tensor, node)
 
     def is_differentiable(self, tensor: tf.Tensor) -> bool:
         return bool(tensor.dtype.is_floating)
@@ -47,14 +47,6 @@ class LiveTaps(Tapped):
         found = self.tape.gradient(mean, sources)
         self.rows = {place: each for place, each in enumerate(found) if isinstance(each, tf.IndexedSlices)}
         return found
-
-
-def _masked_as(tensor: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
-    """Another tensor, with the mask of Keras's that the first one carries."""
-    mask = mask_of(tensor)
-    if mask is not None:
-        set_mask(other, mask)
-    return other
 
 
 def _replaced(tensor: tf.Tensor, injected: Array | None, sent: Array | None) -> tf.Tensor:
@@ -167,9 +159,9 @@ def finish(model: keras.Layer, inputs: Array | Arrays) -> None:
         load.convert(model, keras.config.floatx())
 
 
-def penalty(model: keras.Layer) -> float:
-    """Return what regularizers and add_loss add to the mean loss of the latest pass."""
-    return sum((float(loss) for loss in model.losses), 0.0)
+def added(model: keras.Layer) -> Any:
+    """Return what regularizers and add_loss add to the mean loss of the latest pass, a scalar."""
+    return sum(model.losses, 0.0)
 
 
 def unregistered_parameters(model: keras.Layer, inputs: Array | Arrays) -> list[str]:

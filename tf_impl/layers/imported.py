@@ -14,7 +14,7 @@ from parity.common.data.sources import first_inputs
 from parity.common.execution.pass_context import Context
 from parity.common.execution.processes.user_errors import blame
 from parity.common.external.process.objective import batch_of, batch_sums, evaluated, step_of
-from parity.common.external.process.pass_result import tensors_in
+from parity.common.external.process.pass_result import outputs_of, tensors_in
 from parity.common.external.process.resolve import prepare_import_path
 from parity.common.spec import TrainSpec
 from parity.common.spec.external.target import Target
@@ -78,7 +78,9 @@ class ImportedModel(Contextual):
             # Else Keras adds a paragraph about this layer, which is none of the user's.
             blamed._keras_call_info_injected = True
             raise blamed from None
-        return chosen(tensors_in(result, tf.is_tensor), self.layer.keras_output, "keras_output", self.target)
+        return chosen(
+            outputs_of(tensors_in(result, tf.is_tensor)), self.layer.keras_output, "keras_output", self.target
+        )
 
     def _shares(self, rows: tf.Tensor, loss: ImportedLoss, context: Context) -> tf.Tensor:
         """(batch, 2): of each sample its share of the loss sum, and of what the mean divides by."""
@@ -98,9 +100,16 @@ class ImportedModel(Contextual):
             given = {
                 "loss": own_step.loss(step, self.model, batch_of(parts["input"], parts["target"], weights))
             }
-        outputs = tensors_in(given, tf.is_tensor)
+        outputs = outputs_of(tensors_in(given, tf.is_tensor))
         total, count, _ = evaluated(
-            loss.keras, given, outputs, parts["target"], weights, losses=losses, own_loss=own_loss
+            loss.keras,
+            given,
+            outputs,
+            parts["target"],
+            weights,
+            losses=losses,
+            own_loss=own_loss,
+            added=sum(self.model.losses),
         )
         samples = tf.cast(tf.shape(rows)[0], rows.dtype)
         weight = samples if weights is None else tf.reduce_sum(weights)
@@ -192,7 +201,10 @@ def _try(root: ImportedModel, spec: TrainSpec) -> None:
         if penalty_of(variable) == (0.0, 0.0):  # l2(0.0), as code with an option for it has
             variable.regularizer = None
     # What a training step of the user's own adds is a part of its loss.
-    if root.model.losses and (root.own_loss is None or step_of(root.own_loss.keras) is None):
+    counted = root.own_loss is not None and (
+        step_of(root.own_loss.keras) is not None or any(term.penalized for term in root.own_loss.keras)
+    )
+    if root.model.losses and not counted:
         raise ExternalModelError(
             f"{root.target} adds {len(root.model.losses)} terms to the loss (regularizers, add_loss), which the torch"
             " model would not; leave them out, and give the spec loss.l2 or optimizer.weight_decay"

@@ -160,7 +160,7 @@ def finish(model: nn.Module, inputs: Array | Arrays) -> None:
             call(model, inputs)
 
 
-def penalty(model: nn.Module) -> float:
+def added(model: nn.Module) -> float:
     """Return what a model itself adds to the mean loss of the latest pass: torch's add nothing."""
     del model
     return 0.0

@@ -45,12 +45,13 @@ def only_recorded(reference: RunRecord, candidate: RunRecord, when: When, budget
     ):
         return None
     what = _NAMES.get(when.what, when.what.replace("_", " "))
+    differs = "differ" if what == "sample ids" else "differs"
     broke = [r.label for r in (reference, candidate) if any(v.step == when.step for v in r.violations)]
     why = Explanation(
         "recorded_differently",
-        f"Only the {what} that are recorded differ; the runs train alike",
+        f"Only the recorded {what} {differs}; the runs train alike",
         "confirmed",
-        f"record the {what} that the step has",
+        f"record the {what} of the step",
         f"the traced steps agree when they are repeated; {_AT_THE_END}",
         broke[0] if len(broke) == 1 else "",
     )
@@ -84,7 +85,7 @@ def _evaluated(reference: RunRecord, candidate: RunRecord, when: When, budget: B
         first = "eval_correct"
         why = Explanation(
             "recorded_differently",
-            f"Only the correct predictions that are counted differ, {theirs.eval_correct} and {ours.eval_correct}",
+            f"Only the count of correct predictions differs, {theirs.eval_correct} and {ours.eval_correct}",
             "confirmed",
             "count the samples or tokens whose largest output is that of their target",
             f"the losses of all that is evaluated agree; {_AT_THE_END}",

@@ -56,7 +56,7 @@ class BackwardSearch:
 
     def penalty(self, trace: PairTrace) -> Iterator[Finding]:
         """Yield what Keras's model adds to its loss, and torch's does not."""
-        if not trace.reference.penalty or self.search.bench.trains_by_step:
+        if not trace.reference.penalty or self.search.bench.counts_penalties:
             return
         penalties = [s for s in self.search.suspects if s.setting.endswith("_regularizer")]
         self.search.used |= set(penalties)

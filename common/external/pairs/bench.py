@@ -88,6 +88,11 @@ class LoadedPair(TracedModels):
         return step_of(self.losses[0].terms) is not None
 
     @property
+    def counts_penalties(self) -> bool:
+        """Whether the losses that are compared have what a model adds to its loss itself."""
+        return self.trains_by_step or any(term.penalized for term in self.losses[0].terms)
+
+    @property
     def sides(self) -> list[tuple[ExternalWorker, Outline, Arrays]]:
         """Keras's model, outline and inputs, and torch's."""
         return list(zip((self.keras, self.torch), self.outlines, self.inputs, strict=True))
@@ -151,9 +156,9 @@ class Bench(LoadedPair):
     def penalty(self) -> float:
         """What Keras's regularizers and add_loss add to its mean loss, without rounded constants; torch's has nothing of the kind.
 
-        A training step of the user's own adds to its loss whatever it adds: there it is 0.
+        Where the losses that are compared have it, it is 0 here.
         """
-        if self.trains_by_step:
+        if self.counts_penalties:
             return 0.0
         with exact_constants(self):
             return self.keras.forward(self.inputs[0], training=True, taps=False).penalty

@@ -110,7 +110,7 @@ class Difference:
         if self.kind == "arrangement" and not self.keras.name:
             return ", then ".join([str(self.keras), *self.keras.chain])
         if self.kind == "arrangement":
-            return f"{self._keras_told} {_arranged(self.keras)}"
+            return _as_arranged(self.keras)
         if self.kind == "divisor":
             return f"a sum divided by {self._keras_told}"
         taken = (
@@ -128,7 +128,7 @@ class Difference:
         both = {"number": "has", "operand": "takes", "divisor": "divides by"}.get(self.kind, "computes")
         goes_on, due = ("goes on with" if self.kind == kind else both for kind in ("left_out", "too_much"))
         shown = [
-            f"{part} {_arranged(part)}" if self.kind == "arrangement" else f"{told}{self._over(part)}"
+            _as_arranged(part) if self.kind == "arrangement" else f"{told}{self._over(part)}"
             for part, told in ((self.torch, self._torch_told), (self.keras, self._keras_told))
         ]
         if self.kind == "broadcast":
@@ -382,14 +382,13 @@ def _is_moved(torch: Expression, keras: Expression) -> bool:
     return any(not step.startswith(_IN_ORDER) for each in (torch, keras) for step in each.chain)
 
 
-def _arranged(expression: Expression) -> str:
-    """How the operands of an expression are arranged, for a sentence."""
-    operands = expression.operands or (expression,)
+def _as_arranged(expression: Expression) -> str:
+    """An expression, with how it or its operands are arranged, for a sentence."""
     told = [
         ", then ".join([str(each), *each.chain]) if each.chain else f"{each} of shape {_size(each)}"
-        for each in operands
+        for each in expression.operands or (expression,)
     ]
-    return f"(of {'; '.join(told)})"
+    return f"{expression} (of {'; '.join(told)})" if expression.operands else told[0]
 
 
 def _size(expression: Expression) -> str:

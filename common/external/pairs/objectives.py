@@ -244,6 +244,10 @@ def sides_of(
                         "loss": objective.loss.to_dict() if isinstance(objective.loss, LossBase) else None,
                         "own": None if own is None else own.to_dict(),
                         "weight": objective.weights[side],
+                        "penalized": side == 0
+                        and not number
+                        and bool(outlines[1].numbers)
+                        and not objective.step,
                         "channels_first": side == 1 and own is None and _is_channels_first(*at),
                     }
                 )
@@ -284,6 +288,11 @@ def _outputs_of(
     objective = objectives[number]
     keras, torch = (list(each) for each in shapes)
     for outline, given in zip(outlines, (keras, torch), strict=True):
+        if outline.numbers and isinstance(objective.loss, LossBase):
+            raise SpecError(
+                f"{outline.target} gives {', '.join(outline.numbers)}, a number, beside its outputs: a term of its loss, which"
+                " a loss by name does not add; give --keras-loss and --torch-loss"
+            )
         if not given:
             raise SpecError(
                 f"{outline.target} gives no tensor; have it return one, several in a tuple, or a dict of them"

@@ -376,6 +376,8 @@ class View:
         """The differences of what both compute, those inside of others and behind what only happens to be the same, too."""
         part = self._other_part(torch, keras)
         found, several = [], differences(torch, keras) if part is None else [part]
+        if [each.kind for each in several] == ["other"]:
+            several = [self._other_order(torch, keras) or several[0]]
         for each in several:
             if each.inner is None:
                 found += self._behind(each)
@@ -408,6 +410,27 @@ class View:
             due = Expression("slice", (due,), (("axis", axis), *ends)) if ends else due
         # That it is so was measured, element by element.
         return Difference("part", torch, replace(due, line=keras.line), shown=True)
+
+    def _other_order(self, torch: Expression, keras: Expression) -> Difference | None:
+        """That torch arranges otherwise, as by a reshape, what has the elements of Keras's; None where it is not so."""
+        if torch.tensor is None or keras.tensor is None:
+            return None
+        (theirs,), (ours,) = self.torch.values(torch.tensor), self.keras.values(keras.tensor)
+        after = (
+            each for each in self.torch.operations if each.rearranges and each.tensors[:1] == [torch.tensor]
+        )
+        then = next(after, None)
+        if then is None or theirs.size != ours.size or self.torch.is_uniform(torch.tensor):
+            return None
+        if tensor_deviation(np.sort(theirs, axis=None), np.sort(ours, axis=None)) > limits.SAME_ELEMENTS:
+            return None
+        chain = self._readers[1].read(then.results[0]).chain
+        own, due = (
+            Expression(text=str(each), tensor=each.tensor, shape=each.shape) for each in (torch, keras)
+        )
+        return Difference(
+            "arrangement", replace(own, chain=chain, line=then.line), replace(due, line=keras.line)
+        )
 
     def _behind(self, found: Difference) -> list[Difference]:
         """The differences of what made torch's part, where that only happens to be a tensor that both have, or a number, and is

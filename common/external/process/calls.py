@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from parity.common.external.process.pass_result import outputs_of
 from parity.common.spec.external.outline import (
     LayerInfo,
     OperationInfo,
@@ -55,6 +56,7 @@ class Calls:
         self.passed = False
         self._inputs: dict[str, Shape] = {}
         self._outputs: dict[str, Shape] = {}
+        self._numbers: tuple[str, ...] = ()
         self.begin()
 
     def begin(self) -> None:
@@ -104,7 +106,8 @@ class Calls:
         self.passed = True
         named = inputs if isinstance(inputs, dict) else {"inputs": inputs}
         self._inputs = {name: np.shape(value) for name, value in named.items()}
-        self._outputs = {name: tuple(value.shape) for name, value in outputs.items()}
+        self._outputs = {name: tuple(value.shape) for name, value in outputs_of(outputs).items()}
+        self._numbers = tuple(name for name in outputs if name not in self._outputs)
 
     def outline(
         self,
@@ -154,6 +157,7 @@ class Calls:
             tensors=tuple(tensors),
             inputs=self._inputs,
             outputs=self._outputs,
+            numbers=self._numbers,
             stochastic=tuple(random),
             unused=tuple(unused),
             used=tuple(first[number] for number in self.touched if number in first),

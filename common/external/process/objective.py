@@ -41,6 +41,7 @@ def evaluated(
     *,
     losses: Any,
     own_loss: Any,
+    added: Any = 0.0,
 ) -> tuple[Any, Any, dict[str, Any]]:
     """Return loss sum, count and the mean of each term, scalars of the framework.
 
@@ -53,6 +54,7 @@ def evaluated(
         targets: tensors (batch, ...) by name.
         weights: of the samples, a tensor (batch,), or None.
         losses, own_loss: the modules of the framework.
+        added: what the model itself adds to its mean loss, a scalar: to terms that are penalized.
 
     Raises:
         ExternalModelError: no output suits the targets or the loss.
@@ -66,6 +68,7 @@ def evaluated(
             due = {name: targets[name] for name in term.targets}
             formed: Any = {"dict": due, "list": list(due.values())}.get(term.form, next(iter(due.values())))
             total, count = own_loss.mean(term.own, output, formed, weights), 1.0
+            total = total + added if term.penalized else total
         else:
             assert term.loss is not None
             (target,) = (targets[name] for name in term.targets)

@@ -20,7 +20,14 @@ from parity.common.external.process.calling import check_tensors
 from parity.common.external.process.changes import change_all, switch_rates
 from parity.common.external.process.objective import batch_of, evaluated, step_of
 from parity.common.external.process.operations import Recording
-from parity.common.external.process.pass_result import Array, Arrays, same, tensors_in, with_tensors
+from parity.common.external.process.pass_result import (
+    Array,
+    Arrays,
+    outputs_of,
+    same,
+    tensors_in,
+    with_tensors,
+)
 from parity.common.external.process.resolve import prepare_import_path
 from parity.common.external.process.tapping import Tapped, Taps
 from parity.common.spec.external.target import Target
@@ -309,11 +316,11 @@ class Session(Service):
                 batch = batch_of({n: calling.tensor_of(a) for n, a in arrays.items()}, named, weights)
                 given = {"loss": self._part("own_step").loss(step, model, batch)}
             # Of a step, its loss decides: what the model itself gives is compared in inference.
-            outputs = tensors_in(given, calling.is_tensor) if step is None else {}
+            outputs = outputs_of(tensors_in(given, calling.is_tensor)) if step is None else {}
             if recorded is not None:
                 # A loss of ours is one formula in either framework.
                 recorded.over = not any(term.own is not None for term in loss or ())
-            penalty = passes.penalty(model)
+            added = passes.added(model)
             tapped.check_used()
             if loss is not None and targets is not None:
                 total, count, means = evaluated(
@@ -324,6 +331,7 @@ class Session(Service):
                     weights,
                     losses=importlib.import_module(f"{MODULES[self._framework]}.losses"),
                     own_loss=self._part("own_loss"),
+                    added=added,
                 )
                 for each in filter(None, (altered, recorded)):
                     each.over = True
@@ -338,7 +346,7 @@ class Session(Service):
             "outputs": {name: calling.array_of(tensor) for name, tensor in outputs.items()},
             "activations": tapped.activations,
             "buffers": changed,
-            "penalty": penalty,
+            "penalty": float(added),
             **gradients,
         }
 
