@@ -142,6 +142,7 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pairs]:
 
 BINARY = Case(("binary", "Binary"), targets=("yes",))
 LISTED = Case(("listed", "Listed"))
+PENALIZED = Case(("penalized", "Penalized"), own=(("bce", "penalized"),), targets=("yes",))
 EQUAL = {
     "a loss of each": replace(Case(), ours=("label=CrossEntropyLoss,box=mse,weight=0.5",)),
     "classes in a column": replace(
@@ -165,6 +166,10 @@ EQUAL = {
     "labels without an axis": replace(BINARY, ours=("binary_crossentropy",)),
     "own, labels without an axis": replace(BINARY, own=(("bce", "bce"),)),
     "own with weights": replace(BINARY, own=(("bce", "bce"),), weights="weights"),
+    "terms of the loss that a model gives": PENALIZED,
+    "hidden by a mask of Keras's": Case(
+        ("masked", "Masked"), own=(("squares", "squares_above_zero"),), targets=("box",)
+    ),
 }
 
 
@@ -202,6 +207,7 @@ STRATEGIES: dict[str, tuple[Case, str, list[Placement]]] = {
         [MIRRORED_3, TORCH_3, tensorflow(2, accumulation=2)],
     ),
     "a sum": (replace(BINARY, own=(("bce_sum", "bce_sum"),)), "sum", [MIRRORED_3, TORCH_3]),
+    "terms of the loss that a model gives": (PENALIZED, "samples", [MIRRORED_3, TORCH_3, tensorflow(1)]),
 }
 
 
@@ -313,6 +319,16 @@ WRONG: dict[str, tuple[Case, str, str]] = {
         replace(BINARY, own=(("bce", "bce_of_all_pairs"),)),
         "loss:batch",
         "of the batch as a whole",
+    ),
+    "a term that a model gives left out": (
+        replace(PENALIZED, own=(("bce", "unpenalized"),)),
+        "operation:left_out",
+        "+ (0.01 * sum(pow(trunk/kernel, 2)))",
+    ),
+    "what a mask of Keras's hides": (
+        Case(("masked", "Masked"), own=(("squares", "squares"),), targets=("box",)),
+        "operation:other",
+        "where(gt(",
     ),
     "weights left out": (
         replace(BINARY, own=(("bce", "bce_unweighted"),), weights="weights"),
@@ -580,6 +596,30 @@ TRAINING_STEPS: dict[str, tuple[list[Any], int, str]] = {
     "two updates": (stepped("Twice", "Autoencoder", "step"), 2, "takes 2 gradients and makes 2 updates"),
     "clipped": (stepped("Clipped", "Autoencoder", "step"), 2, "other gradients than those of its loss"),
     "no loss": (stepped("Autoencoder", "Autoencoder", "no_scalar"), 2, "a step gives one number"),
+    "torch's loss alone": (
+        [
+            *("pair", "--keras", f"{KERAS}:compiled", "--torch", f"{TORCH}:Penalized", "--inputs", "x"),
+            *("--torch-loss", f"{TORCH}:penalized", "--data", SAMPLES, "--targets", "yes", "--steps", 4),
+        ],
+        0,
+        "✓ torch ddp x2",
+    ),
+    "torch's loss alone, and nothing of Keras's": (
+        [
+            *("pair", "--keras", f"{KERAS}:penalized", "--torch", f"{TORCH}:Penalized", "--inputs", "x"),
+            *("--torch-loss", f"{TORCH}:penalized", "--data", SAMPLES, "--targets", "yes"),
+        ],
+        2,
+        "has no train_step and is not compiled: give --keras-loss, too",
+    ),
+    "a term of the loss, and a loss by name": (
+        [
+            *("pair", "--keras", f"{KERAS}:penalized", "--torch", f"{TORCH}:Penalized", "--inputs", "x"),
+            *("--loss", "BCEWithLogitsLoss", "--data", SAMPLES, "--targets", "yes"),
+        ],
+        2,
+        "Penalized gives 1, a number, beside its outputs: a term of its loss",
+    ),
     "no step asked": (
         [
             *("pair", "--keras", f"{STEPS[0]}:consistent", "--torch", f"{STEPS[1]}:Consistent"),
@@ -588,7 +628,7 @@ TRAINING_STEPS: dict[str, tuple[list[Any], int, str]] = {
         2,
         "is trained by a train_step of its own, and no loss is given: give --torch-step",
     ),
-    "two losses asked": (stepped("Autoencoder", "Autoencoder", "step", "--loss", "mse"), 2, "give no other"),
+    "two losses asked": (stepped("Autoencoder", "Autoencoder", "step", "--loss", "mse"), 2, "leave others out"),
 }
 
 

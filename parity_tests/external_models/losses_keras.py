@@ -93,3 +93,43 @@ def committed(y_true, y_pred):
     drawn = ops.mean((one - ops.stop_gradient(other)) ** 2)
     committed = ops.mean((ops.stop_gradient(one) - other) ** 2)
     return ops.mean((y_true - y_pred) ** 2, axis=-1) + drawn + 0.25 * committed
+
+
+class Small(layers.Layer):
+    """It wants what passes to be small."""
+
+    def call(self, x):
+        self.add_loss(0.1 * ops.mean(ops.square(x)))
+        return x
+
+
+def penalized():
+    """One logit a sample, with what a regularizer and a layer add to the loss."""
+    x = keras.Input((6,), name="x")
+    kernel = keras.regularizers.L2(0.01)
+    y = Small(name="small")(layers.Dense(8, activation="tanh", kernel_regularizer=kernel, name="trunk")(x))
+    return keras.Model(x, layers.Dense(1, name="logit")(y))
+
+
+def compiled():
+    """It knows its loss."""
+    model = penalized()
+    model.compile(loss=bce())
+    return model
+
+
+class Positive(layers.Layer):
+    """Its mask hides what is not above zero from the loss."""
+
+    def call(self, x):
+        return x
+
+    def compute_mask(self, x, mask=None):
+        return x[..., 0] > 0
+
+
+def masked():
+    """Four numbers a sample, some of them hidden."""
+    x = keras.Input((6,), name="x")
+    y = layers.Dense(4, name="box")(layers.Dense(8, activation="tanh", name="trunk")(x))
+    return keras.Model(x, Positive(name="positive")(layers.Reshape((4, 1), name="column")(y)))

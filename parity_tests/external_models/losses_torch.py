@@ -186,3 +186,37 @@ def committed_first(outputs, targets):
     one, other = outputs[:, :2], outputs[:, 2:]
     loss = ((outputs - targets) ** 2).mean() + (one - other.detach()).square().mean() * 0.25
     return loss + (one.detach() - other).square().mean()
+
+
+class Penalized(Binary):
+    """It gives what Keras adds to the loss beside its output."""
+
+    def forward(self, x):
+        y = torch.tanh(self.trunk(x))
+        penalty = 0.01 * self.trunk.weight.square().sum() + 0.1 * y.square().mean()
+        return self.logit(y).squeeze(-1), penalty
+
+
+def penalized(outputs, targets):
+    logit, penalty = outputs
+    return bce(logit, targets) + penalty
+
+
+def unpenalized(outputs, targets):
+    return bce(outputs[0], targets)
+
+
+class Masked(nn.Module):
+    """Four numbers a sample."""
+
+    def __init__(self):
+        super().__init__()
+        self.trunk, self.box = nn.Linear(6, 8), nn.Linear(8, 4)
+
+    def forward(self, x):
+        return self.box(torch.tanh(self.trunk(x)))[..., None]
+
+
+def squares_above_zero(outputs, targets):
+    shown = outputs > 0
+    return ((outputs - targets).square() * shown).sum() / shown.sum()

@@ -12,6 +12,8 @@ from parity.common.external.pairs.bench import Bench, LoadedPair, losses
 from parity.common.external.pairs.request import PairRequest
 from parity.common.external.process.pass_result import Array
 from parity.common.parity.deviation import tensor_deviation
+from parity.common.spec.external.outline import Outline
+from parity.common.spec.losses import LossBase
 
 # Of an optimizer: what may act only after the updates that are compared.
 _ACTS_LATER = ("clip_global_norm", "clip_norm", "clip_value", "ema")
@@ -44,9 +46,23 @@ _ENDS: dict[str, Callable[[Array], Array]] = {
 }
 
 
-def check_usual_loss(asked: PairRequest, opened: LoadedPair) -> None:
-    """Raise ExternalModelError where Keras's model says what it is trained by, and nobody has said what torch's is: another loss proves nothing."""
-    own = opened.outlines[0].trained_by
+def check_what_trains(asked: PairRequest, outlines: tuple[Outline, Outline]) -> None:
+    """Raise ExternalModelError where Keras's model says what it is trained by, and nobody has said what torch's is: another loss proves nothing.
+
+    Or where a model gives a term of its loss, and the losses that are given take none.
+    """
+    own = outlines[0].trained_by
+    if any(each.of_outputs for each in asked.objectives) and not own and outlines[0].compiled is None:
+        raise ExternalModelError(
+            f"--torch-loss is given alone, and {asked.keras} has no train_step and is not compiled: give --keras-loss, too"
+        )
+    by_name = [each for each in asked.objectives if isinstance(each.loss, LossBase)]
+    for outline in outlines if by_name else ():
+        if outline.numbers:
+            raise ExternalModelError(
+                f"{outline.target} gives {', '.join(outline.numbers)}, a number, beside its outputs: a term of its loss, which"
+                " a loss by name does not add; give --keras-loss and --torch-loss"
+            )
     if asked.usual_loss and own:
         raise ExternalModelError(
             f"{asked.keras} is trained by {own}, and no loss is given: give --torch-step for a train_step or compute_loss of its own,"

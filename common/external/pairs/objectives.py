@@ -37,7 +37,7 @@ class Objective:
     output: its name in either model; None: the only one, or for the users' own losses all that a model gives.
     loss: ours, of both sides; or the users' own, Keras's and torch's. weights: Keras's and torch's. given: the shape in
     which torch's own loss is given its targets: like the output, as the file has them, or without a last axis of one.
-    step: the loss is what training steps give, Keras's model's own and torch's.
+    step: the loss is what training steps give, Keras's model's own and torch's; or torch's is of its outputs, `of_outputs`.
     """
 
     output: str | None
@@ -45,6 +45,7 @@ class Objective:
     weights: tuple[float, float] = (1.0, 1.0)
     given: TargetForm = "outputs"
     step: bool = False
+    of_outputs: bool = False
 
 
 def parsed_loss(text: str) -> LossBase:
@@ -141,9 +142,9 @@ def parsed_losses(
     return tuple(found)
 
 
-def steps_of(keras: Target, torch: str) -> tuple[Objective, ...]:
-    """Return what is trained by where a Keras model has a train_step, from the model and the name of torch's step."""
-    return (Objective(None, (keras, Target.of(torch)), step=True),)
+def steps_of(keras: Target, torch: str, of_outputs: bool = False) -> tuple[Objective, ...]:
+    """Return what is trained by where a Keras model has a train_step, from the model and the name of torch's step, or of its loss `of_outputs`."""
+    return (Objective(None, (keras, Target.of(torch)), step=True, of_outputs=of_outputs),)
 
 
 def named_outputs(loss: LossBase | Sequence[Objective]) -> tuple[str, ...]:
@@ -225,10 +226,14 @@ def sides_of(
         label = objective.output or "loss"
         alone = [next(iter(s)) if len(s) == 1 else None for s in shapes]
         at = [shapes[side].get(name or alone[side] or "") for side, name in enumerate(outputs)]
-        form = "step" if objective.step else _form(objective, names, outputs[0], shapes[0])
+        own_form = _form(objective, names, outputs[0], shapes[0])
+        forms = [
+            "step" if objective.step and not (side and objective.of_outputs) else own_form
+            for side in range(2)
+        ]
         for name in names:
             # Of all outputs at once, each target by itself where an output is called so.
-            each = form == "array" or (form == "step" and len(names) == 1)
+            each = own_form == "array" or (objective.step and len(names) == 1)
             at_name = at if each else [shapes[0].get(name), shapes[1].get(name)]
             ours, theirs = _shaped(targets[name], name, objective.loss, at_name)
             shaped[0][name], shaped[1][name] = ours, _given(objective.given, theirs, targets[name])
@@ -240,7 +245,7 @@ def sides_of(
                         "name": label,
                         "output": outputs[side],
                         "targets": names,
-                        "form": form,
+                        "form": forms[side],
                         "loss": objective.loss.to_dict() if isinstance(objective.loss, LossBase) else None,
                         "own": None if own is None else own.to_dict(),
                         "weight": objective.weights[side],
@@ -288,11 +293,6 @@ def _outputs_of(
     objective = objectives[number]
     keras, torch = (list(each) for each in shapes)
     for outline, given in zip(outlines, (keras, torch), strict=True):
-        if outline.numbers and isinstance(objective.loss, LossBase):
-            raise SpecError(
-                f"{outline.target} gives {', '.join(outline.numbers)}, a number, beside its outputs: a term of its loss, which"
-                " a loss by name does not add; give --keras-loss and --torch-loss"
-            )
         if not given:
             raise SpecError(
                 f"{outline.target} gives no tensor; have it return one, several in a tuple, or a dict of them"

@@ -38,7 +38,6 @@ from parity.common.external.pairs.checks import (
     check_ends,
     check_inputs,
     check_later_updates,
-    check_usual_loss,
     unread_optimizer,
 )
 from parity.common.external.pairs.constants import settle_built_constants
@@ -194,7 +193,6 @@ class _Flow:
         self._say(f"building {asked.keras} and {asked.torch}")
         opened = open_pair(asked, keras, torch)
         check_inputs(opened)
-        check_usual_loss(asked, opened)
         (self.folder / ASKED).write_text(json.dumps(to_json(asked), indent=1) + "\n")
         try:
             dropped = settle_randomness(asked, opened)
@@ -231,6 +229,9 @@ class _Flow:
         if asked.optimizers is not None:
             scheduled, rates_line = settle_rates(self.bench, asked.optimizers, asked.steps)
         self.suspects = suspects_of(self.bench.outlines, mapping)
+        if self.bench.counts_penalties:
+            # The losses say whether they make a difference.
+            self.suspects = [each for each in self.suspects if not each.setting.endswith("_regularizer")]
         if rates_line is not None:
             self._tell(rates_line)
         constants = self.bench.rounded_constants

@@ -259,7 +259,10 @@ def requested(
             "--torch-step gives torch's loss and train_step Keras's: leave others out; what compute_loss is to use the model is"
             " compiled with where it is built, as by model.compile(loss='mse')"
         )
-    loss = parsed_losses(*losses) if torch_step is None else steps_of(keras, torch_step)
+    # A Keras model that knows its loss, and torch's, which takes what the model gives.
+    alone = len(losses[2]) == 1 and not (losses[0] or losses[1] or "=" in losses[2][0])
+    step = losses[2][0] if alone and torch_step is None else torch_step
+    loss = parsed_losses(*losses) if step is None else steps_of(keras, step, of_outputs=alone)
     if not isinstance(data, SampleFile):
         data = SampleFile.of(
             data,
@@ -268,7 +271,7 @@ def requested(
             divide_by,
             sample_weights,
             named_outputs(loss),
-            with_targets=torch_step is None,
+            with_targets=step is None,
             image_size=image_size,
             most=steps * global_batch,
         )

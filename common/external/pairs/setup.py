@@ -15,6 +15,7 @@ from parity.common.data.files import hash_of
 from parity.common.diagnosis import limits
 from parity.common.external.mapping.models import exact_constants, trace_models
 from parity.common.external.pairs.bench import Bench, LoadedPair, Unshared, frozen_apart, taken
+from parity.common.external.pairs.checks import check_what_trains
 from parity.common.external.pairs.dropout import Masks
 from parity.common.external.pairs.objectives import Objective, TargetForm, sides_of
 from parity.common.external.pairs.rates import schedule_of
@@ -45,7 +46,7 @@ def open_pair(asked: PairRequest, keras: ExternalWorker, torch: ExternalWorker) 
     """Build both models and trace a pass of each.
 
     Raises:
-        ExternalModelError: one of them cannot be built or called with these samples.
+        ExternalModelError: one of them cannot be built or called with these samples, or what it is trained by is not known.
         SpecError: the samples cannot be read.
     """
     samples = asked.data.rows(0, min(asked.global_batch, asked.data.samples))
@@ -62,6 +63,7 @@ def open_pair(asked: PairRequest, keras: ExternalWorker, torch: ExternalWorker) 
         if not hint:
             raise
         raise ExternalModelError(f"{error}{hint}") from None
+    check_what_trains(asked, models.outlines)
     losses = losses_of(asked, models.outlines, samples)
     if step_of(losses[0].terms):
         # A step may call, and so build, layers that the model by itself does not.

@@ -66,7 +66,9 @@ def evaluated(
         elif term.own is not None:
             output = given if term.output is None else outputs[term.output]
             due = {name: targets[name] for name in term.targets}
-            formed: Any = {"dict": due, "list": list(due.values())}.get(term.form, next(iter(due.values())))
+            formed: Any = {"dict": due, "list": list(due.values())}.get(
+                term.form, next(iter(due.values()), None)
+            )
             total, count = own_loss.mean(term.own, output, formed, weights), 1.0
             total = total + added if term.penalized else total
         else:
