@@ -628,7 +628,11 @@ TRAINING_STEPS: dict[str, tuple[list[Any], int, str]] = {
         2,
         "is trained by a train_step of its own, and no loss is given: give --torch-step",
     ),
-    "two losses asked": (stepped("Autoencoder", "Autoencoder", "step", "--loss", "mse"), 2, "leave others out"),
+    "two losses asked": (
+        stepped("Autoencoder", "Autoencoder", "step", "--loss", "mse"),
+        2,
+        "leave others out",
+    ),
 }
 
 

@@ -19,11 +19,22 @@ _MOVED = {f"{CAUSE}left_out", f"{CAUSE}too_much"}
 def grouped(findings: Sequence[Finding]) -> list[Finding]:
     """Return the findings, each defect once, where it comes first, with the tensors and layers of all that have it."""
     groups: dict[object, list[Finding]] = {}
+    # What was found together with others, and by itself at another place, is confirmed there, too.
+    alone = {
+        (f.explanation.text, f.explanation.defect) for f in findings if f.explanation and _is_confirmed(f)
+    }
     for number, finding in enumerate(findings):
         why = finding.explanation
-        key = (why.cause, why.defect, why.confidence) if why is not None and why.defect else number
+        key: object = number
+        if why is not None and why.defect:
+            confirmed = _is_confirmed(finding) or (why.text, why.defect) in alone
+            key = why.cause, why.defect, confirmed
         groups.setdefault(key, []).append(finding)
     return _again(_moved([_joined(group) for group in groups.values()]))
+
+
+def _is_confirmed(finding: Finding) -> bool:
+    return finding.explanation is not None and finding.explanation.confidence == "confirmed"
 
 
 def _again(findings: Sequence[Finding]) -> list[Finding]:
@@ -90,7 +101,7 @@ def _joined(findings: Sequence[Finding]) -> Finding:
     if not others:
         return first
     tensors = {tensor.name: tensor for finding in reversed(findings) for tensor in reversed(finding.tensors)}
-    causes = [finding.explanation for finding in findings if finding.explanation is not None]
+    causes = [f.explanation for f in sorted(findings, key=_is_confirmed, reverse=True) if f.explanation]
     return replace(first, tensors=tuple(reversed(tensors.values())), explanation=_of_all(causes))
 
 
