@@ -99,3 +99,11 @@ def test_a_broadcast_that_one_side_alone_makes_is_told(of_torch: tuple[int, ...]
 
     difference = Difference("other", weighted("mean", of_torch), weighted("neg", (8, 1)))
     assert difference.spread == told and str(difference).endswith(told)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [("(a + b)", "a + b"), ("(a + b)[:, 1]", "(a + b)[:, 1]"), ("(a) + (b)", "(a) + (b)"), ("(a", "(a")],
+)
+def test_a_name_of_a_sum_is_told_without_its_brackets_alone(name: str, told: str) -> None:
+    assert str(of("sin", Expression(text=name))) == f"sin({told})"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -78,7 +79,7 @@ class Expression:
             told = of.told(depth - 1)
             return f"{f'({told})' if of.name in BETWEEN and told != '...' else told}{_index(taken)}"
         # A name of a sum needs no brackets here.
-        sums = {each.text for each in self.operands if not each.name and each.text.startswith("(")}
+        sums = {each.text for each in self.operands if not each.name and _is_in_brackets(each.text)}
         operands = [text[1:-1] if text in sums else text for text in operands]
         settings = [f"{name}={brief(value)}" for name, value in self.settings]
         return f"{self.name}({', '.join([*operands, *settings])})"
@@ -124,6 +125,12 @@ def _index(taken: Mapping[int, str]) -> str:
     if first < 0:
         return f"[..., {taken[first]}{', :' * (-first - 1)}]"
     return f"[{', '.join(taken.get(axis, ':') for axis in range(last + 1))}]"
+
+
+def _is_in_brackets(text: str) -> bool:
+    """Whether one pair of brackets is around all of a text; it is not around '(a + b)[:, 1]' or '(a) + (b)'."""
+    depths = list(itertools.accumulate((char == "(") - (char == ")") for char in text))
+    return text.startswith("(") and all(depths[:-1]) and not depths[-1]
 
 
 def brief(value: Any) -> str:
