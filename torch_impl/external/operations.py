@@ -90,6 +90,9 @@ class _Operations(TorchDispatchMode):
         given = [self._argument(each) for each in tensors] if recording.records else []
         result = func(*args, **kwargs)
         if name in _UNFILLED:
+            if recording.records:
+                with modes_off():
+                    result.zero_()  # else what the memory held before would be told as numbers of the code's
             return result
         key = recording.key_of(name)
         made = [each for each in tree_leaves(result) if isinstance(each, Tensor)]

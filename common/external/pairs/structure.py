@@ -37,21 +37,24 @@ def structural_causes(
     view = View(tensor.bench, place)
     point = tensor.segment.point
     layers = ("the outputs" if point is None else point.keras_layer,)
-    lines = set[int]()
+    lines = set[tuple[int, ...]]()
     tried = itertools.chain(view.rearranged(), view.trials())
     for (operation, _, _), group in itertools.groupby(tried, key=_results):
         found = list[Substitution]()
         # What a loop does otherwise it does each time: one call alone put right shows nothing.
-        if operation not in lines:
-            several = view.repeated(operation)
-            lines |= {each.torch.number for calls in several[:1] for each in calls}
-            found = next((calls for calls in several if _follows(view, around, keeps, calls)), [])
+        several = [calls for calls in view.repeated(operation) if _numbers(calls) not in lines]
+        lines |= set(map(_numbers, several))
+        found = next((calls for calls in several if _follows(view, around, keeps, calls)), [])
         found = found or _best_of(view, tensor, around, keeps, group)
         if found:
             return _told(view, tensor, place, point, found, layers)
     if tensor.deviation == math.inf and view.has_ends:
         return view.of_shapes(tensor, layers)
     return []
+
+
+def _numbers(calls: Sequence[Substitution]) -> tuple[int, ...]:
+    return tuple(each.torch.number for each in calls)
 
 
 def _results(substitution: Substitution) -> tuple[int, int, int]:

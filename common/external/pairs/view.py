@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -175,19 +176,18 @@ class View:
         """What may make the place agree where an operation of torch's is of a line that is run several times, as in a loop: all its calls,
         in turn, with those of one of Keras's lines; the likeliest first. None where its line is run once.
         """
-        calls = [_calls(each) for each in (self.keras_operations, self.torch_operations)]
-        theirs = next((each for each in calls[1].values() if any(one.number == number for one in each)), [])
-        if len(theirs) < 2:
-            return []
-        sizes = [self.torch.fingerprints[each.results[0]][0] for each in theirs]
-        # The first may be of numbers alone, which have no order.
-        last, own = theirs[-1], self._readers[1].read(theirs[-1].results[0], is_root=True)
+        ours_by_line, theirs_by_line = self._by_line
+        line = next(
+            (each for each in theirs_by_line.values() if any(one.number == number for one in each)), []
+        )
         fitting = [
-            each
-            for each in calls[0].values()
-            if [self.keras.fingerprints[one.results[0]][0] for one in each] == sizes
+            (theirs, ours)
+            for each in ours_by_line.values()
+            for theirs, ours in _in_step(line, each)
+            if any(one.number == number for one in theirs) and self._sizes(1, theirs) == self._sizes(0, ours)
         ]
-        fitting.sort(key=lambda each: -_likeness(own, self._readers[0].read(each[-1].results[0])))
+        # The first may be of numbers alone, which have no order.
+        fitting.sort(key=lambda pair: -self._likeness(pair[0][-1], pair[1][-1]))
         return [
             [
                 Substitution(
@@ -195,11 +195,25 @@ class View:
                 )
                 for one, other in zip(theirs, ours, strict=True)
             ]
-            for ours in fitting[:_TRIED]
+            for theirs, ours in fitting[:_TRIED]
             for order in itertools.islice(
-                self._orders(last, last.results[0], ours[-1], ours[-1].results[0]), _ORDERS
+                self._orders(theirs[-1], theirs[-1].results[0], ours[-1], ours[-1].results[0]), _ORDERS
             )
         ]
+
+    @cached_property
+    def _by_line(self) -> list[dict[tuple[str, str], list[Operation]]]:
+        return [_calls(each) for each in (self.keras_operations, self.torch_operations)]
+
+    def _sizes(self, side: int, calls: Sequence[Operation]) -> list[float]:
+        fingerprints = (self.keras, self.torch)[side].fingerprints
+        return [float(fingerprints[each.results[0]][0]) for each in calls]
+
+    def _likeness(self, torch: Operation, keras: Operation) -> float:
+        """How much two operations have in common."""
+        return _likeness(
+            self._readers[1].read(torch.results[0], is_root=True), self._readers[0].read(keras.results[0])
+        )
 
     def replacement(self, substitution: Substitution) -> Replacement | None:
         """What a substitution puts in torch's pass."""
@@ -547,6 +561,18 @@ def _calls(operations: Sequence[Operation]) -> dict[tuple[str, str], list[Operat
         if each.line and each.results and not each.rearranges:
             found.setdefault((each.name, each.line), []).append(each)
     return found
+
+
+def _in_step(
+    ones: Sequence[Operation], others: Sequence[Operation]
+) -> Iterator[tuple[Sequence[Operation], Sequence[Operation]]]:
+    """Yield the calls of two lines that may be counterparts: as many of each, where one does the same several times in a round every n-th one."""
+    few, many = sorted((len(ones), len(others)))
+    if few < 2 or many % few:
+        return
+    step = many // few
+    for offset in range(step):
+        yield (ones[offset::step], others) if len(ones) == many else (ones, others[offset::step])
 
 
 def _masks(computation: Computation) -> dict[int, str]:
