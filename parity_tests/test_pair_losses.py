@@ -167,6 +167,8 @@ EQUAL = {
     "own, labels without an axis": replace(BINARY, own=(("bce", "bce"),)),
     "own with weights": replace(BINARY, own=(("bce", "bce"),), weights="weights"),
     "terms of the loss that a model gives": PENALIZED,
+    "an output for the loss alone": Case(("coded", "Coded"), own=(("bce", "coded"),), targets=("yes",)),
+    "one output in parts": Case(("joined", "Heads"), own=(("of_joined", "of_box"),), targets=("box",)),
     "hidden by a mask of Keras's": Case(
         ("masked", "Masked"), own=(("squares", "squares_above_zero"),), targets=("box",)
     ),

@@ -7,6 +7,9 @@ Limits of whole curves are budgets: `parity.common.parity.budget`. What counts a
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class Limit(float):
     """A number that decides something, and why it has this value."""
@@ -123,3 +126,19 @@ PASSES_REPEATED = 64  # of a live model, so that what it counts for itself is as
 SWAPS_TRIED = 12  # other weights of the same shape that are tried in place of one
 STEPS_PREDICTED = 4  # other steps at which a cause must hold; those that deviate first
 AGREEING_SHOWN = 3  # tensors that agree before a finding
+
+_OF_TRAININGS = Limit(
+    1e-12, "two first steps of a training; rounding of one step of a net of some layers is a hundredth of it"
+)
+
+
+@contextmanager
+def as_of_trainings() -> Iterator[None]:
+    """Within, two live models are compared as closely as two trainings are: for where these part, and no part of a step is beyond LIVE_FLOAT64."""
+    global LIVE_FLOAT64, SAME_ELEMENTS
+    kept = LIVE_FLOAT64, SAME_ELEMENTS
+    LIVE_FLOAT64 = SAME_ELEMENTS = _OF_TRAININGS
+    try:
+        yield
+    finally:
+        LIVE_FLOAT64, SAME_ELEMENTS = kept

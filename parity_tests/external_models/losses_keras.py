@@ -133,3 +133,22 @@ def masked():
     x = keras.Input((6,), name="x")
     y = layers.Dense(4, name="box")(layers.Dense(8, activation="tanh", name="trunk")(x))
     return keras.Model(x, Positive(name="positive")(layers.Reshape((4, 1), name="column")(y)))
+
+
+def coded():
+    """What passes is to be small, by a factor that Keras keeps as float32."""
+    x = keras.Input((6,), name="x")
+    small = keras.regularizers.L1(1e-3)
+    y = layers.Dense(8, activation="tanh", activity_regularizer=small, name="trunk")(x)
+    return keras.Model(x, layers.Dense(1, name="logit")(y))
+
+
+def joined():
+    """The class and the box in one output."""
+    model = heads()
+    return keras.Model(model.inputs, layers.Concatenate()([model.output["label"], model.output["box"]]))
+
+
+def of_joined(y_true, y_pred):
+    """Of the box alone."""
+    return squares(y_true, y_pred[:, 3:])

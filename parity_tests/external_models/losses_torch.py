@@ -220,3 +220,20 @@ class Masked(nn.Module):
 def squares_above_zero(outputs, targets):
     shown = outputs > 0
     return ((outputs - targets).square() * shown).sum() / shown.sum()
+
+
+class Coded(Binary):
+    """It gives what is to be small beside its output."""
+
+    def forward(self, x):
+        y = torch.tanh(self.trunk(x))
+        return self.logit(y).squeeze(-1), y
+
+
+def coded(outputs, targets):
+    logit, y = outputs
+    return bce(logit, targets) + 1e-3 * y.abs().sum(1).mean()
+
+
+def of_box(outputs, targets):
+    return F.mse_loss(outputs["box"], targets)

@@ -211,7 +211,7 @@ def exact_constants(on: bool) -> list[str]:
     """Whether constants of float64 models are in float64 too, from now on.
 
     Stock TensorFlow takes Python's numbers through float32 where it casts them (GELU's constants, attention's
-    scale, an optimizer's decays), keeps the slope of LeakyReLU as one, and resizes images in it: errors of up to 6e-8
+    scale, an optimizer's decays), keeps the slope of LeakyReLU and the factor of L1 as one, and resizes images in it: errors of up to 6e-8
     that no port has. What is gone with this came from there.
 
     Returns:
@@ -270,7 +270,17 @@ def _interpolation(had: int, has: int) -> Any:
     return np.maximum(0.0, 1 - np.abs(places[:, None] - np.arange(had)))
 
 
+def _exact_l1(regularizer: Any, x: Any) -> Any:
+    """With the factor that was written; Keras keeps it as float32."""
+    kept = np.asarray(regularizer.l1)
+    written = float(str(kept))
+    if kept.dtype == np.float32 and float(kept) != written:
+        _note(f"{written:.10g}")
+    return tf.cast(np.float64(written), x.dtype) * tf.reduce_sum(tf.abs(x))
+
+
 EXACT.replacements = (
+    (keras.regularizers.L1, "__call__", _exact_l1),
     (tf, "cast", _exact_cast),
     # TensorFlow's own functions call it by this name.
     (math_ops, "cast", _exact_cast),

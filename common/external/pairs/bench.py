@@ -271,8 +271,8 @@ class Bench(LoadedPair):
     def outputs(self, reference: PassResult, passed: PassResult) -> list[TensorComparison]:
         """The outputs of both, in their order; raises ExternalModelError where one model gives more than the other."""
         ours, theirs = list(reference.outputs.items()), list(passed.outputs)
-        if self.trains_by_step and not (ours and theirs):
-            return []  # of a training step, its loss decides
+        if (self.trains_by_step or not ours) and not (ours and theirs):
+            return []  # of a training step, its loss decides; likewise where no output has a counterpart
         if len(ours) != len(theirs):
             raise ExternalModelError(
                 f"{self.keras.target} gives {len(ours)} outputs and {self.torch.target} {len(theirs)}; name a function"
@@ -329,9 +329,10 @@ def decides(tensor: TensorComparison) -> bool:
 
 
 def compared(
-    name: str, due: Array, own: Array | None, allowed: float = limits.LIVE_FLOAT64, rows: int | None = None
+    name: str, due: Array, own: Array | None, allowed: float | None = None, rows: int | None = None
 ) -> TensorComparison:
     """One tensor of torch's (batch, ...), in its own layout, compared with Keras's; `rows`: of the batch, to say which is off."""
+    allowed = limits.LIVE_FLOAT64 if allowed is None else allowed
     if own is None:
         return TensorComparison(name, None, float("inf"), allowed, "it was not computed")
     alignment = aligned(due, own)

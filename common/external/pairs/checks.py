@@ -58,9 +58,9 @@ def check_what_trains(asked: PairRequest, outlines: tuple[Outline, Outline]) -> 
         )
     by_name = [each for each in asked.objectives if isinstance(each.loss, LossBase)]
     for outline in outlines if by_name else ():
-        if outline.numbers:
+        if outline.loss_terms:
             raise ExternalModelError(
-                f"{outline.target} gives {', '.join(outline.numbers)}, a number, beside its outputs: a term of its loss, which"
+                f"{outline.target} gives {', '.join(outline.loss_terms)}, a number, beside its outputs: a term of its loss, which"
                 " a loss by name does not add; give --keras-loss and --torch-loss"
             )
     if asked.usual_loss and own:

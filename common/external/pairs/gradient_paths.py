@@ -58,15 +58,16 @@ def gradient_causes(
     tensor: DeviatingTensor,
     loss: BatchLoss | None = None,
     control: DeviatingTensor | None = None,
-    limit: float = limits.LIVE_FLOAT64,
+    limit: float | None = None,
 ) -> list[Attribution]:
     """Return the calls of torch's, one or several alike, with which a deviation of gradients vanishes, as one; none where none do.
 
     Args:
         tensor: what deviates.
         loss: of the user's own, whose calls are tried, too. control: what must vanish besides.
-        limit: of the deviation that is left; above LIVE_FLOAT64, where something else differs too, a cause is only likely.
+        limit: of the deviation that is left, LIVE_FLOAT64 where None; above it, where something else differs too, a cause is only likely.
     """
+    limit = limits.LIVE_FLOAT64 if limit is None else limit
     measured, bench = [tensor] if control is None else [tensor, control], tensor.bench
     paths = [
         GradientPath(number, way, call["name"], f"{call['name']}{_at(call['line'])} {text}")

@@ -293,8 +293,9 @@ def _reductions(
     return found  # type: ignore[return-value]
 
 
-def _close(values: Sequence[float], due: Sequence[float], limit: float = limits.LIVE_FLOAT64) -> bool:
-    return tensor_deviation(np.array(due), np.array(values)) <= limit
+def _close(values: Sequence[float], due: Sequence[float], limit: float | None = None) -> bool:
+    apart = tensor_deviation(np.array(due), np.array(values))
+    return apart <= (limits.LIVE_FLOAT64 if limit is None else limit)
 
 
 def _factors(passes: Sequence[PassResult]) -> dict[str, float] | None:

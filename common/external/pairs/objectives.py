@@ -195,6 +195,34 @@ def paired_outputs(keras: Sequence[str], torch: Sequence[str]) -> list[tuple[str
     return [(name, name if name in torch else next(rest)) for name in keras]
 
 
+def for_losses_alone(
+    objectives: Sequence[Objective], outlines: tuple[Outline, Outline]
+) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the outputs of Keras's and torch's model that only the users' own losses can compare, by name.
+
+    Those are none but where one model gives more, as a code or a mean and a variance beside a reconstruction, and the loss is of all that
+    is given: then what has no counterpart of its name, or of its size in the order of both.
+    """
+    keras, torch = (
+        {
+            name: tuple(sorted(size or 0 for size in shape if size != 1))
+            for name, shape in outline.outputs.items()
+        }
+        for outline in outlines
+    )
+    own = all(one.output is None and not isinstance(one.loss, LossBase) for one in objectives)
+    if not own or len(keras) == len(torch):
+        return frozenset(), frozenset()
+    pairs: dict[str, str] = {}
+    for name in sorted(keras, key=lambda name: name not in torch):
+        free = [
+            other for other, shape in torch.items() if shape == keras[name] and other not in pairs.values()
+        ]
+        if free:
+            pairs[name] = name if name in free else free[0]
+    return frozenset(keras.keys() - pairs.keys()), frozenset(torch.keys() - set(pairs.values()))
+
+
 def sides_of(
     objectives: Sequence[Objective],
     outlines: tuple[Outline, Outline],
@@ -251,7 +279,7 @@ def sides_of(
                         "weight": objective.weights[side],
                         "penalized": side == 0
                         and not number
-                        and bool(outlines[1].numbers)
+                        and bool(outlines[1].loss_terms)
                         and not objective.step,
                         "channels_first": side == 1 and own is None and _is_channels_first(*at),
                     }
@@ -293,7 +321,7 @@ def _outputs_of(
     objective = objectives[number]
     keras, torch = (list(each) for each in shapes)
     for outline, given in zip(outlines, (keras, torch), strict=True):
-        if not given:
+        if not given and not outline.loss_terms:
             raise SpecError(
                 f"{outline.target} gives no tensor; have it return one, several in a tuple, or a dict of them"
             )

@@ -288,6 +288,10 @@ class _Flow:
         copy_weights(asked, opened, mapping)
         when = _when(result)
         found = self._diagnosed(when)
+        if not found.findings and when is not None and when.step == 0:
+            copy_weights(asked, opened, mapping)
+            with limits.as_of_trainings():
+                found = self._diagnosed(when)
         if not found.findings:
             later = None if when is None else self._diagnosed_later(when, spec, placements[0])
             if asked.precision == "float64" and not _beyond_rounding(later):
@@ -394,7 +398,8 @@ class _Flow:
                 seen = bench.passes(bench.reference(training), bench.torch_pass(training), training)
             outputs = [one for one in seen if decides(one)]
             if not outputs:
-                self._tell("forward in training: of a training step, the loss and its gradients decide")
+                mode = "training" if training else "inference"
+                self._tell(f"forward in {mode}: no outputs to compare; the loss and its gradients decide")
                 continue
             rows = [one for one in seen if not decides(one)]
             off = [one for one in rows if not one.agrees]

@@ -13,11 +13,11 @@ import numpy as np
 from parity.common.base.errors import ExternalModelError, SpecError
 from parity.common.data.files import hash_of
 from parity.common.diagnosis import limits
-from parity.common.external.mapping.models import exact_constants, trace_models
+from parity.common.external.mapping.models import TracedModels, exact_constants, trace_models
 from parity.common.external.pairs.bench import Bench, LoadedPair, Unshared, frozen_apart, taken
 from parity.common.external.pairs.checks import check_what_trains
 from parity.common.external.pairs.dropout import Masks
-from parity.common.external.pairs.objectives import Objective, TargetForm, sides_of
+from parity.common.external.pairs.objectives import Objective, TargetForm, for_losses_alone, sides_of
 from parity.common.external.pairs.rates import schedule_of
 from parity.common.external.pairs.request import PairRequest, Samples
 from parity.common.external.process.layouts import to_torch_input
@@ -63,19 +63,36 @@ def open_pair(asked: PairRequest, keras: ExternalWorker, torch: ExternalWorker) 
         if not hint:
             raise
         raise ExternalModelError(f"{error}{hint}") from None
+    models = _without_loss_terms(asked, models)
     check_what_trains(asked, models.outlines)
     losses = losses_of(asked, models.outlines, samples)
     if step_of(losses[0].terms):
         # A step may call, and so build, layers that the model by itself does not.
         for side, loss, given in zip((keras, torch), losses, models.inputs, strict=True):
             taken(side, given, loss, training=True, taps=False)
-        models = trace_models(keras, torch, inputs, optimizers)
+        models = _without_loss_terms(asked, trace_models(keras, torch, inputs, optimizers))
     first = any(models.inputs[1][name].shape != models.inputs[0][name].shape for name in inputs)
     return LoadedPair(
         **vars(models),
         losses=losses,
         layout="channels_first" if first else "as_is",
     )
+
+
+def _without_loss_terms(asked: PairRequest, models: TracedModels) -> TracedModels:
+    """The models with those outputs that have counterparts; the others are for the users' own losses."""
+    outlines = []
+    for side, outline, alone in zip(
+        (models.keras, models.torch),
+        models.outlines,
+        for_losses_alone(asked.objectives, models.outlines),
+        strict=True,
+    ):
+        side.loss_terms = alone
+        kept = {name: shape for name, shape in outline.outputs.items() if name not in alone}
+        terms = (*outline.loss_terms, *sorted(alone))
+        outlines.append(outline.model_copy(update={"outputs": kept, "loss_terms": terms}))
+    return replace(models, outlines=(outlines[0], outlines[1]))
 
 
 def _channels_hint(said: str, inputs: Arrays) -> str:

@@ -56,7 +56,7 @@ class Calls:
         self.passed = False
         self._inputs: dict[str, Shape] = {}
         self._outputs: dict[str, Shape] = {}
-        self._numbers: tuple[str, ...] = ()
+        self._loss_terms: tuple[str, ...] = ()
         self.begin()
 
     def begin(self) -> None:
@@ -107,7 +107,7 @@ class Calls:
         named = inputs if isinstance(inputs, dict) else {"inputs": inputs}
         self._inputs = {name: np.shape(value) for name, value in named.items()}
         self._outputs = {name: tuple(value.shape) for name, value in outputs_of(outputs).items()}
-        self._numbers = tuple(name for name in outputs if name not in self._outputs)
+        self._loss_terms = tuple(name for name in outputs if name not in self._outputs)
 
     def outline(
         self,
@@ -157,7 +157,7 @@ class Calls:
             tensors=tuple(tensors),
             inputs=self._inputs,
             outputs=self._outputs,
-            numbers=self._numbers,
+            loss_terms=self._loss_terms,
             stochastic=tuple(random),
             unused=tuple(unused),
             used=tuple(first[number] for number in self.touched if number in first),

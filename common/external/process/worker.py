@@ -96,6 +96,9 @@ class ExternalWorker:
         self.target = _target(target)
         self.timeout_seconds = 600.0
         self.alterations = 0
+        self.loss_terms: frozenset[str] = (
+            frozenset()
+        )  # outputs that are for the loss alone, and are not compared
         self._lock = threading.Lock()
         self._failed: str | None = None
         self._owed = True
@@ -129,7 +132,7 @@ class ExternalWorker:
             except ExternalModelError:
                 if not self._child.running:
                     raise
-            self.target, self._failed = _target(target), None
+            self.target, self._failed, self.loss_terms = _target(target), None, frozenset()
             self._child.name = self._name()
             self._child.send("build", {"target": self.target.to_dict(), "seed": seed, "exact": exact})
             self._owed = True
@@ -338,6 +341,9 @@ class ExternalWorker:
         self, question: str, inputs: Array | Arrays, options: PassOptions, **arguments: Any
     ) -> PassResult:
         fields = self._ask(question, inputs=_arrays(inputs), **options, **arguments)
+        for name in ("outputs", "output_gradients"):
+            given = fields.get(name, {})
+            fields[name] = {n: array for n, array in given.items() if n not in self.loss_terms}
         return PassResult(**{**fields, "untouched": tuple(fields.get("untouched", ()))})
 
     def _wait_for_model(self, question: str = "open") -> None:
