@@ -40,12 +40,11 @@ __all__ = [
     "keras_layers",
     "keras_op",
     "loss_module",
-    "mask_of",
+    "masked_as",
     "math_ops",
     "op_callbacks",
     "path_of",
     "reset_uids",
-    "set_mask",
     "stock_workers",
     "to_snake_case",
 ]
@@ -63,6 +62,14 @@ except AttributeError:
     def set_mask(x: Any, mask: Any) -> None:
         """Have a tensor carry a mask."""
         x._keras_mask = mask
+
+
+def masked_as(tensor: Any, other: Any) -> Any:
+    """Another tensor, with the mask of Keras's that the first one carries: losses and layers behind it go by that."""
+    mask = mask_of(tensor)
+    if mask is not None:
+        set_mask(other, mask)
+    return other
 
 
 # The first versions of Keras that have a layer which not every supported one has.

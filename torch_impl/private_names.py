@@ -53,6 +53,7 @@ except AttributeError:
 
 __all__ = [
     "FSDP2_ON_CPU",
+    "PAD_PACKED",
     "RESHARDS_BY_DEFAULT",
     "SYNC_BUFFERS",
     "CPUOffloadPolicy",
@@ -117,6 +118,10 @@ def attention(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Tens
             repeats = query.shape[-3] // key.shape[-3]
             key, value = key.repeat_interleave(repeats, -3), value.repeat_interleave(repeats, -3)
     return F.scaled_dot_product_attention(query, key, value, **options)
+
+
+# What nn.utils.rnn.pad_packed_sequence calls.
+PAD_PACKED = torch._C._VariableFunctions._pad_packed_sequence
 
 
 def scaled_product(a: Tensor, b: Tensor, scales: tuple[Tensor, Tensor], dtype: torch.dtype) -> Tensor:

@@ -14,7 +14,7 @@ from parity.common.base.errors import ExternalModelError
 from parity.common.external.process.calling import arrange, called
 from parity.common.external.process.pass_result import Array, Arrays
 from parity.common.spec.imported_loss import ALONE
-from parity.tf_impl.private_names import mask_of, set_mask
+from parity.tf_impl.private_names import masked_as
 
 
 def call(model: keras.Layer, inputs: Array | Arrays, training: bool | None = None) -> Any:
@@ -90,14 +90,6 @@ def array_of(tensor: Any) -> Array:
 def as_given_to_loss(output: tf.Tensor) -> tf.Tensor:
     """An output as a tensor of its own, to which nothing but the loss sends a gradient back."""
     return masked_as(output, tf.identity(output))
-
-
-def masked_as(tensor: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
-    """Another tensor, with the mask of Keras's that the first one carries: losses and layers behind it go by that."""
-    mask = mask_of(tensor)
-    if mask is not None:
-        set_mask(other, mask)
-    return other
 
 
 def is_tensor(value: Any) -> bool:

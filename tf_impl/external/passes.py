@@ -13,9 +13,9 @@ import tensorflow as tf
 from parity.common.external.process.pass_result import Array, Arrays, same, tensors_in
 from parity.common.external.process.tapping import Tapped
 from parity.tf_impl.external import load, names
-from parity.tf_impl.external.calling import array_of, call, is_tensor, masked_as
+from parity.tf_impl.external.calling import array_of, call, is_tensor
 from parity.tf_impl.external.settings import argument_of
-from parity.tf_impl.private_names import CommonVariable
+from parity.tf_impl.private_names import CommonVariable, masked_as
 
 
 class LiveTaps(Tapped):

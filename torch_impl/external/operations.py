@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -17,7 +17,7 @@ from parity.common.external.process.pass_result import Array
 from parity.torch_impl.external import names
 from parity.torch_impl.external.calling import array_of
 from parity.torch_impl.external.dropped import attended
-from parity.torch_impl.private_names import TorchDispatchMode, modes_off, tree_leaves
+from parity.torch_impl.private_names import PAD_PACKED, TorchDispatchMode, modes_off, tree_leaves
 
 # They give the elements of one tensor, each once or several times, and compute nothing.
 _REARRANGING = frozenset(
@@ -48,17 +48,27 @@ def recorded(model: nn.Module, replaced: Mapping[str, Array], records: bool) -> 
             leave = module.register_forward_hook(lambda *_: recording.leave())
             stack.callback(enter.remove)
             stack.callback(leave.remove)
-        stack.enter_context(_SpelledOut())
-        stack.enter_context(_Operations(recording))
+        operations = _Operations(recording)
+        stack.enter_context(_Functions(operations))
+        stack.enter_context(operations)
         yield recording
 
 
-class _SpelledOut(TorchFunctionMode):
-    """Attention as one writes it: its kernels are several, by what needs gradients, and one of them divides the scale between query and key."""
+class _Functions(TorchFunctionMode):
+    """Attention as one writes it: its kernels are several, by what needs gradients, and one of them divides the scale between query and key.
+
+    And a packed sequence that is padded again as one operation, which is a copy for each length.
+    """
+
+    def __init__(self, operations: _Operations) -> None:
+        super().__init__()
+        self._operations = operations
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is F.scaled_dot_product_attention:
             return attended(_weights, False, *args, **kwargs or {})
+        if func is PAD_PACKED:
+            return self._operations.whole("pad_packed_sequence", func, args[:2], args[2:])
         return func(*args, **kwargs or {})
 
 
@@ -106,6 +116,24 @@ class _Operations(TorchDispatchMode):
                     self._written[_storage(made[0])] = results[0]
                 settings = {**_called(func, args), **named}
                 recording.add(key, name, given, results, name in _REARRANGING, settings)
+        return result
+
+    def whole(self, name: str, func: Any, tensors: Sequence[Tensor], rest: Sequence[Any]) -> Any:
+        """Call a function of tensors and of other arguments, and record it as one operation, whatever it is made of."""
+        recording = self._recording
+        if recording.ignores or not recording.concerns(name):
+            return func(*tensors, *rest)
+        given = [self._argument(each) for each in tensors] if recording.records else []
+        with recording.hidden():
+            result = func(*tensors, *rest)
+            key = recording.key_of(name)
+            other = recording.replacement(key[0], result[0].shape)
+            if other is not None:
+                with torch.no_grad():
+                    result[0].copy_(torch.from_numpy(np.array(other)))
+        if recording.records:
+            with modes_off():
+                recording.add(key, name, given, [self._number(each, each._version) for each in result])
         return result
 
     def _argument(self, value: Any) -> Any:

@@ -113,12 +113,10 @@ class Difference:
             return _as_arranged(self.keras)
         if self.kind == "divisor":
             return f"a sum divided by {self._keras_told}"
-        taken = (
-            self.torch.name in PARTS
-            and self.torch.operands
-            and self.torch.operands[0].name == self.keras.name
+        recurrent = self.keras.name in RECURRENT and any(
+            p.name == self.keras.name for p in self.torch.parts()
         )
-        if taken and self.keras.name in RECURRENT:
+        if recurrent and self.torch.name in (*PARTS, "gather"):
             return f"the last states of {self.keras.name} (h_n[-1]; of both directions torch.cat([h_n[-2], h_n[-1]], -1))"
         if self.torch.name == self.keras.name == "tile" and (times := _in_turn(self.keras)):
             return f"{self.keras.operands[0]}.repeat_interleave({times}), each part again and again; torch's repeat gives the whole again,"
