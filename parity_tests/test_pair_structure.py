@@ -599,7 +599,7 @@ WRONG = [
         "encoded",
         "Encoded",
         "blocks",
-        [("forward/second", "operation:other", "stack(sin(first), cos(first), axis=-1)")],
+        [("forward/second", "operation:arrangement", "stack(sin(first), cos(first), axis=-1)")],
     ),
     (
         "encoded",
