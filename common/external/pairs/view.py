@@ -436,7 +436,7 @@ class View:
         then = next(after, None)
         if then is None or theirs.size != ours.size or self.torch.is_uniform(torch.tensor):
             return None
-        if tensor_deviation(np.sort(theirs, axis=None), np.sort(ours, axis=None)) > limits.SAME_ELEMENTS:
+        if not tensor_deviation(np.sort(theirs, axis=None), np.sort(ours, axis=None)) <= limits.SAME_ELEMENTS:
             return None
         chain = self._readers[1].read(then.results[0]).chain
         own, due = (

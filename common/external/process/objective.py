@@ -70,7 +70,7 @@ def evaluated(
                 term.form, next(iter(due.values()), None)
             )
             total, count = own_loss.mean(term.own, output, formed, weights), 1.0
-            total = total + added if term.penalized else total
+            total = total + added / term.weight if term.penalized else total
         else:
             assert term.loss is not None
             (target,) = (targets[name] for name in term.targets)

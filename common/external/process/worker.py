@@ -96,9 +96,8 @@ class ExternalWorker:
         self.target = _target(target)
         self.timeout_seconds = 600.0
         self.alterations = 0
-        self.loss_terms: frozenset[str] = (
-            frozenset()
-        )  # outputs that are for the loss alone, and are not compared
+        # Outputs that are for the loss alone, and are not compared.
+        self.loss_terms: frozenset[str] = frozenset()
         self._lock = threading.Lock()
         self._failed: str | None = None
         self._owed = True
