@@ -151,8 +151,8 @@ class When:
 
     step: int | None
     evidence: str
-    what: str = ""
     searched: str = ""
+    what: str = ""
 
     @property
     def only_state(self) -> bool:

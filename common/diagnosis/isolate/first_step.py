@@ -34,7 +34,7 @@ def first_outside(reference: RunRecord, candidate: RunRecord, budget: Budget | N
     if found:
         step, what, _ = found[0]
         together = [said for other, _, said in found if other == step]
-        return When(step, "; ".join(dict.fromkeys(together)), what)
+        return When(step, "; ".join(dict.fromkeys(together)), what=what)
     late = at_the_end(reference, candidate, budget)
     return When(None, late) if late else None
 
