@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import keras
 import tensorflow as tf
@@ -65,7 +65,10 @@ def assign(tensor: keras.Variable, array: Array) -> None:
 
 
 def update(
-    optimizer: keras.Optimizer, trained: Mapping[str, keras.Variable], gradients: Sequence[Arrays]
+    optimizer: keras.Optimizer,
+    trained: Mapping[str, keras.Variable],
+    gradients: Sequence[Arrays],
+    begin: Callable[[int], None],
 ) -> None:
     """Make one update by each set of gradients.
 
@@ -73,9 +76,11 @@ def update(
         optimizer: a new one.
         trained: the trained tensors by native name, which are changed.
         gradients: by native name, of the tensor's shape; a tensor that a set leaves out has no gradient in that update.
+        begin: called before each update, with its number.
     """
     optimizer.build(list(trained.values()))
-    for given in gradients:
+    for number, given in enumerate(gradients):
+        begin(number)
         present = [name for name in trained if name in given]
         # Of a table as `fit` has it: a row for each time that it is read.
         tensors = [

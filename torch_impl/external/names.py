@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -56,7 +56,10 @@ def assign(tensor: Tensor, array: Array) -> None:
 
 
 def update(
-    optimizer: torch.optim.Optimizer, trained: Mapping[str, Tensor], gradients: Sequence[Arrays]
+    optimizer: torch.optim.Optimizer,
+    trained: Mapping[str, Tensor],
+    gradients: Sequence[Arrays],
+    begin: Callable[[int], None],
 ) -> None:
     """Make one update by each set of gradients.
 
@@ -64,9 +67,11 @@ def update(
         optimizer: a new one.
         trained: the trained tensors by native name, which are changed.
         gradients: by native name, of the tensor's shape; a tensor that a set leaves out has no gradient in that update.
+        begin: called before each update, with its number.
     """
     try:
-        for given in gradients:
+        for number, given in enumerate(gradients):
+            begin(number)
             for name, tensor in trained.items():
                 array = given.get(name)
                 tensor.grad = None if array is None else torch.from_numpy(np.array(array)).to(tensor.dtype)

@@ -18,6 +18,8 @@ from parity.common.spec.external.target import Target
 from parity.common.spec.optimizers.base import COMMON
 from parity.common.state.zero_gradient import measured_zero_gradients
 
+# The learning rate of all updates, or of each; None: the optimizers' own.
+Rate = float | Sequence[float] | None
 # Updates that are looked into for a common factor.
 _STEPS = 4
 _LISTED = 4  # names of tensors
@@ -69,11 +71,12 @@ def moves(
     bench: Bench,
     optimizers: tuple[Target, Target],
     sets: Sequence[Arrays],
-    rate: float | None,
+    rate: Rate,
     theirs: Sequence[Arrays] | None = None,
 ) -> tuple[Arrays, Arrays]:
     """What either optimizer makes of the weights, by Keras's names; theirs: what torch's is given, if that is something else."""
     before = bench.keras.read()
+    rate = rate if rate is None or isinstance(rate, float) else rate[: len(sets)]
     with exact_constants(bench):
         ours = bench.keras.update(optimizers[0], list(sets), rate=rate)
     given = [as_torch_takes(bench, each) for each in (sets if theirs is None else theirs)]
@@ -85,14 +88,14 @@ def moves(
 
 
 def why_updates_part(
-    bench: Bench, optimizers: tuple[Target, Target], sets: Sequence[Arrays], step: int, rate: float | None
+    bench: Bench, optimizers: tuple[Target, Target], sets: Sequence[Arrays], step: int, rate: Rate
 ) -> Explanation | None:
     """Return what one side alone does that makes all updates differ; None where no experiment shows it.
 
     Args:
         bench, optimizers: of the pair.
         sets: gradients of all updates. step: the first at which they part.
-        rate: at which both are held.
+        rate: at which both are held, in all or in each.
     """
     ways = (_clipping, _decay, _common_factors)
     found = (way(bench, optimizers, sets, step, rate) for way in ways)
@@ -100,7 +103,7 @@ def why_updates_part(
 
 
 def _clipping(
-    bench: Bench, optimizers: tuple[Target, Target], sets: Sequence[Arrays], step: int, rate: float | None
+    bench: Bench, optimizers: tuple[Target, Target], sets: Sequence[Arrays], step: int, rate: Rate
 ) -> Explanation | None:
     """That one side alone clips gradients by their common norm; None where that does not make all updates the same."""
     norms = [math.sqrt(sum(float(np.square(value).sum()) for value in each.values())) for each in sets]
@@ -154,7 +157,7 @@ def _clipping(
 
 
 def _decay(
-    bench: Bench, optimizers: tuple[Target, Target], sets: Sequence[Arrays], step: int, rate: float | None
+    bench: Bench, optimizers: tuple[Target, Target], sets: Sequence[Arrays], step: int, rate: Rate
 ) -> Explanation | None:
     """That one side alone adds a multiple of some weights to their gradients; None where that does not make all updates the same."""
     if step >= _STEPS:
@@ -219,7 +222,7 @@ def _root(off: Callable[[float], float]) -> float | None:
 
 
 def _common_factors(
-    bench: Bench, optimizers: tuple[Target, Target], sets: Sequence[Arrays], step: int, rate: float | None
+    bench: Bench, optimizers: tuple[Target, Target], sets: Sequence[Arrays], step: int, rate: Rate
 ) -> Explanation | None:
     """That torch's update of every tensor is Keras's times one number, at each of a few steps; None where it is not."""
     factors: list[float] = []

@@ -13,7 +13,13 @@ from typing import Any
 from parity.common.diagnosis import limits
 from parity.common.diagnosis.result import Explanation, Finding, TensorComparison
 from parity.common.external.pairs.bench import Bench, taken
-from parity.common.external.pairs.given_gradients import mapped_alone, moved_by, moves, why_updates_part
+from parity.common.external.pairs.given_gradients import (
+    Rate,
+    mapped_alone,
+    moved_by,
+    moves,
+    why_updates_part,
+)
 from parity.common.external.pairs.later_steps import bench_at
 from parity.common.external.pairs.request import PairRequest
 from parity.common.external.pairs.updates import slots_of, updated
@@ -42,7 +48,7 @@ def longer_updates(
         Where they part; what was compared, in one line; and what has to stand beside a verdict, '' where all steps were compared.
     """
     sets = _along(bench, rule, asked, spec)
-    rate = max(bench.rates) if bench.rates else None
+    rate = bench.rates or None
     apart = _apart(bench, optimizers, sets, rate)
     worst = max(apart.values(), default=0.0)
     told = f"optimizers: {len(sets)} updates by the gradients of this training differ by at most {worst:.2g}"
@@ -66,14 +72,46 @@ def longer_updates(
         for name, deviation in apart.items()
         if deviation > limits.LIVE_FLOAT64
     )
-    why = why_updates_part(bench, optimizers, sets, agree, rate) or Explanation(
-        "updates:later",
-        f"{optimizers[0]} and {optimizers[1]} make the same {agree} updates of this training, and another one at step {agree}",
-        "likely",
-        "have both do the same from that step on: an average of weights, a limit on single gradients, a schedule within a class of your own",
-        f"by experiment: both were given the gradients of {len(sets)} steps of this training",
+    why = (
+        _changing_rate(bench, optimizers, sets, agree)
+        or why_updates_part(bench, optimizers, sets, agree, rate)
+        or Explanation(
+            "updates:later",
+            f"{optimizers[0]} and {optimizers[1]} make the same {agree} updates of this training, and another one at step {agree}",
+            "likely",
+            "have both do the same from that step on: an average of weights, a limit on single gradients, a schedule within a class of your own",
+            f"by experiment: both were given the gradients of {len(sets)} steps of this training",
+        )
     )
     return [Finding(agree, "update", tensors[0].name, (), tensors, (), explanation=why)], told, short
+
+
+def _changing_rate(
+    bench: Bench, optimizers: tuple[Target, Target], sets: Sequence[Arrays], step: int
+) -> Explanation | None:
+    """That both do the same while the learning rate stays, and something else once it changes; None where that is not it."""
+    if len(set(bench.rates[: len(sets)])) < 2:
+        return None
+    if max(_apart(bench, optimizers, sets, max(bench.rates)).values()) > limits.LIVE_FLOAT64:
+        return None
+    forms = [
+        None if info.optimizer is None else info.optimizer.settings.get("momentum_form")
+        for info in bench.outlines
+    ]
+    known = None not in forms and forms[0] != forms[1]
+    how = (
+        "Keras's velocity has the learning rate in it, and torch's momentum buffer has not (row 7: SGD momentum)"
+        if forms == ["velocity", "buffer"]
+        else "what one of them keeps from step to step has the learning rate in it"
+    )
+    return Explanation(
+        "setting:momentum_form" if known else "updates:changing_rate",
+        f"the optimizers make the same updates while the learning rate stays, and others once it has changed, from step {step} on: {how}",
+        "confirmed",
+        "where the rate changes, multiply torch's momentum buffers by the new rate over the old one; or keep Keras's velocity without the"
+        " rate, in a subclass",
+        f"by experiment: given the gradients of {len(sets)} steps of this training at one rate, both make the same updates",
+    )
 
 
 def _along(bench: Bench, rule: OptimizerBase, asked: PairRequest, spec: TrainSpec) -> list[Arrays]:
@@ -102,7 +140,7 @@ def _along(bench: Bench, rule: OptimizerBase, asked: PairRequest, spec: TrainSpe
 
 
 def _apart(
-    bench: Bench, optimizers: tuple[Target, Target], sets: Sequence[Arrays], rate: float | None
+    bench: Bench, optimizers: tuple[Target, Target], sets: Sequence[Arrays], rate: Rate
 ) -> dict[str, float]:
     moved, other = moves(bench, optimizers, sets, rate)
     return {name: tensor_deviation(moved[name], other[name]) for name in moved}

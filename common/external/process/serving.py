@@ -153,7 +153,7 @@ class Session(Service):
         return found
 
     def update(
-        self, optimizer: dict[str, Any], gradients: list[Arrays], rate: float | None, keep: bool
+        self, optimizer: dict[str, Any], gradients: list[Arrays], rate: float | list[float] | None, keep: bool
     ) -> Arrays:
         """The trained tensors after one update by each set of gradients."""
         target = Target(**optimizer)
@@ -163,11 +163,14 @@ class Session(Service):
         for given in gradients:
             check_tensors(trained, given)
         made = self._part("load").build_optimizer(target, self._model)
-        if rate is not None:
-            self._part("schedules").hold(made, rate)
+
+        def begin(number: int) -> None:
+            if rate is not None:
+                self._part("schedules").hold(made, rate[number] if isinstance(rate, list) else rate)
+
         before = {name: array_of(tensor) for name, tensor in trained.items()}
         try:
-            names.update(made, trained, gradients)
+            names.update(made, trained, gradients, begin)
             return {name: array_of(tensor) for name, tensor in trained.items()}
         finally:
             if not keep:

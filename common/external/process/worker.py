@@ -208,7 +208,7 @@ class ExternalWorker:
         optimizer: str | Target,
         gradients: Arrays | Sequence[Arrays],
         *,
-        rate: float | None = None,
+        rate: float | Sequence[float] | None = None,
         keep: bool = False,
     ) -> Arrays:
         """Return the trained tensors after updates by given gradients, with a new optimizer of the user's.
@@ -218,14 +218,17 @@ class ExternalWorker:
                 where the first parameter is called so).
             gradients: by native name, of the tensor's shape; of one update or of several. A tensor that is left out has
                 no gradient in that update.
-            rate: the learning rate of every update; None: the optimizer's own.
+            rate: the learning rate of every update, or of each; None: the optimizer's own.
             keep: whether the model stays updated; else it is restored.
 
         Raises:
             ExternalModelError: the optimizer cannot be made, a name or a shape is wrong.
         """
-        each = [gradients] if isinstance(gradients, dict) else list(gradients)
-        question = {"optimizer": _target(optimizer).to_dict(), "gradients": each, "rate": rate, "keep": keep}
+        sets = [gradients] if isinstance(gradients, dict) else gradients
+        # What is computed of an array without axes is a number.
+        each = [{name: np.asarray(value) for name, value in given.items()} for given in sets]
+        rates = rate if rate is None or isinstance(rate, float) else list(rate)
+        question = {"optimizer": _target(optimizer).to_dict(), "gradients": each, "rate": rates, "keep": keep}
         return dict(self._ask("update", **question))
 
     def by_rows(self, optimizer: Target) -> list[Arrays]:
