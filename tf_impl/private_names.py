@@ -36,6 +36,7 @@ __all__ = [
     "current_path",
     "executor",
     "gradient_record",
+    "in_symbolic_scope",
     "keras_layer",
     "keras_layers",
     "keras_op",
@@ -70,6 +71,15 @@ def masked_as(tensor: Any, other: Any) -> Any:
     if mask is not None:
         set_mask(other, mask)
     return other
+
+
+try:  # 3.4
+    from keras.src.backend.common.symbolic_scope import in_symbolic_scope
+except ImportError:
+
+    def in_symbolic_scope() -> bool:
+        """Whether a call only finds out shapes."""
+        return False
 
 
 # The first versions of Keras that have a layer which not every supported one has.

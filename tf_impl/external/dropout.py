@@ -16,7 +16,13 @@ from parity.common.external.process.exact import ExactFunctions
 from parity.common.spec.layers import KeyedDropout
 from parity.tf_impl.external.calling import array_of
 from parity.tf_impl.layers.random import keep_mask
-from parity.tf_impl.private_names import BaseSpatialDropout, backend, current_path, path_of
+from parity.tf_impl.private_names import (
+    BaseSpatialDropout,
+    backend,
+    current_path,
+    in_symbolic_scope,
+    path_of,
+)
 
 
 class _Passes(threading.local):
@@ -27,6 +33,13 @@ class _Passes(threading.local):
 
 _PASSES = _Passes()
 _STOCK = ExactFunctions()
+
+
+def _pass() -> Dropping | None:
+    """The pass that a call is of; None where it is of none, as Keras's that finds out the shapes of a model that is not built yet."""
+    return None if in_symbolic_scope() else _PASSES.dropping
+
+
 _call, _spatial, _dropout = keras.layers.Dropout.call, BaseSpatialDropout.call, backend.random.dropout
 
 
@@ -72,7 +85,7 @@ def _dropped(
 
 
 def _drop(layer: Any, inputs: Any, training: Any = False) -> Any:
-    dropping = _PASSES.dropping
+    dropping = _pass()
     if dropping is None:
         return _call(layer, inputs, training)
     return _dropped(
@@ -81,7 +94,7 @@ def _drop(layer: Any, inputs: Any, training: Any = False) -> Any:
 
 
 def _drop_spatially(layer: Any, inputs: Any, training: Any = False) -> Any:
-    dropping = _PASSES.dropping
+    dropping = _pass()
     if dropping is None:
         return _spatial(layer, inputs, training)
     noise = layer._get_noise_shape(inputs)
@@ -89,7 +102,7 @@ def _drop_spatially(layer: Any, inputs: Any, training: Any = False) -> Any:
 
 
 def _random_dropout(inputs: Any, rate: float, noise_shape: Any = None, seed: Any = None) -> Any:
-    dropping = _PASSES.dropping
+    dropping = _pass()
     if dropping is None:
         return _dropout(inputs, rate, noise_shape, seed)
     return _dropped(dropping, current_path() or "", inputs, rate, noise_shape, True)

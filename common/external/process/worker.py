@@ -148,7 +148,7 @@ class ExternalWorker:
 
     def write(self, state: Arrays) -> None:
         """Set tensors by native name; those that are not named stay. Raises ExternalModelError for a name or shape."""
-        self._ask("write", state=state)
+        self._ask("write", state=_with_shapes(state))
 
     def forward(self, inputs: Array | Arrays, **options: Unpack[PassOptions]) -> PassResult:
         """Return outputs and activations of a pass.
@@ -225,8 +225,7 @@ class ExternalWorker:
             ExternalModelError: the optimizer cannot be made, a name or a shape is wrong.
         """
         sets = [gradients] if isinstance(gradients, dict) else gradients
-        # What is computed of an array without axes is a number.
-        each = [{name: np.asarray(value) for name, value in given.items()} for given in sets]
+        each = list(map(_with_shapes, sets))
         rates = rate if rate is None or isinstance(rate, float) else list(rate)
         question = {"optimizer": _target(optimizer).to_dict(), "gradients": each, "rate": rates, "keep": keep}
         return dict(self._ask("update", **question))
@@ -395,3 +394,8 @@ def _arrays(value: Any) -> Any:
 def _setting(value: Any) -> Any:
     """JSON knows no tuples."""
     return tuple(value) if isinstance(value, list) else value
+
+
+def _with_shapes(state: Arrays) -> Arrays:
+    """Arrays, of which those without axes are not numbers, as computations give them."""
+    return {name: np.asarray(value) for name, value in state.items()}
