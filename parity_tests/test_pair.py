@@ -368,6 +368,19 @@ def test_a_schedule_that_torch_has_otherwise_is_named_with_its_step(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("torch", "code"), [("rolling_sgd", 1), ("keras_like_rolling_sgd", 0)])
+def test_a_momentum_that_has_the_rate_in_it_is_seen_once_the_rate_changes(
+    parity: Cli, torch: str, code: int
+) -> None:
+    found, out, said = parity(*optimizers_of("rolling_sgd", torch, 8), "--out", "out")
+    assert found == code, out + said
+    if code:
+        (why,) = json.loads((parity.folder / "out" / "diagnosis.json").read_text())["findings"]
+        assert why["step"] == 3 and why["explanation"]["cause"] == "setting:momentum_form", why
+        assert why["explanation"]["confidence"] == "confirmed"
+
+
+@pytest.mark.slow
 def test_rates_that_cannot_be_read_are_no_difference(parity: Cli) -> None:
     code, out, said = parity(*optimizers_of("falling_sgd", "self_falling_sgd", 12), "--out", "out")
     assert (code, "have a scheduler move it" in said) == (2, True), out + said

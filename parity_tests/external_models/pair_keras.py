@@ -291,6 +291,12 @@ def falling_sgd():
     return keras.optimizers.SGD(keras.optimizers.schedules.ExponentialDecay(0.05, 10, 0.5))
 
 
+def rolling_sgd():
+    """With a velocity that has the rate in it, which drops after the third update."""
+    rate = keras.optimizers.schedules.PiecewiseConstantDecay([2], [0.125, 0.0625])
+    return keras.optimizers.SGD(rate, momentum=0.5)
+
+
 def limited_sgd():
     """No gradient of these samples is as large."""
     return keras.optimizers.SGD(0.125, global_clipnorm=1000.0)

@@ -635,3 +635,27 @@ class Table(nn.Module):
 
     def forward(self, x):
         return self.last(self.table(x).flatten(1))
+
+
+def rolling_sgd(parameters):
+    """With a momentum that has no rate in it."""
+    optimizer = torch.optim.SGD(parameters, lr=0.125, momentum=0.5)
+    return optimizer, torch.optim.lr_scheduler.MultiStepLR(optimizer, [3], 0.5)
+
+
+class RollingSGD(torch.optim.SGD):
+    """Its momentum has the rate in it, as Keras's has."""
+
+    def step(self, closure=None):
+        for group in self.param_groups:
+            before, group["before"] = group.get("before", group["lr"]), group["lr"]
+            for parameter in group["params"]:
+                buffer = self.state[parameter].get("momentum_buffer")
+                if buffer is not None:
+                    buffer.mul_(before / group["lr"])
+        return super().step(closure)
+
+
+def keras_like_rolling_sgd(parameters):
+    optimizer = RollingSGD(parameters, lr=0.125, momentum=0.5)
+    return optimizer, torch.optim.lr_scheduler.MultiStepLR(optimizer, [3], 0.5)
