@@ -31,7 +31,7 @@ def blame(error: BaseException, what: str) -> ExternalModelError:
     An error that is already made for people is passed on as it is.
     """
     if isinstance(error, ExternalModelError):
-        return error
+        return ExternalModelError(_one_line(error)) if _BOLD in str(error) else error
     if isinstance(error, ParityError):
         return ExternalModelError(f"{what}: {error}")
     place = user_line(error)

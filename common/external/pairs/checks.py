@@ -39,6 +39,22 @@ def check_later_updates(bench: Bench) -> None:
         )
 
 
+def unshown_limits(bench: Bench) -> str:
+    """What Keras's optimizer limits, where nothing says whether torch's, a class of the user's own, does so too; '' where nothing."""
+    ours, theirs = (outline.optimizer for outline in bench.outlines)
+    if ours is None or theirs is None or theirs.kind:
+        return ""
+    limited = [
+        f"{name} {value:g}" for name in _ACTS_LATER if isinstance(value := ours.settings.get(name), float)
+    ]
+    if not limited:
+        return ""
+    return (
+        f"Keras's optimizer has {', '.join(limited)}: whether torch's, a class of your own, does the same is shown only if this training"
+        " reached it"
+    )
+
+
 # What one model may end in, and the other's loss do.
 _ENDS: dict[str, Callable[[Array], Array]] = {
     "softmax": lambda x: (e := np.exp(x - x.max(-1, keepdims=True))) / e.sum(-1, keepdims=True),

@@ -39,6 +39,7 @@ from parity.common.external.pairs.checks import (
     check_inputs,
     check_later_updates,
     unread_optimizer,
+    unshown_limits,
 )
 from parity.common.external.pairs.constants import settle_built_constants
 from parity.common.external.pairs.diagnose import diagnose_pair
@@ -277,6 +278,7 @@ class _Flow:
         notes = (
             *doubtful_losses(self.bench),
             *filter(None, (opened.outlines[0].rebuilt, beyond, by_rows, short, batch, self._unseen())),
+            *filter(None, [unshown_limits(self.bench)]),
         )
         placements = list(self.way.placements or self._placements(spec))
         session.check(spec, placements)
