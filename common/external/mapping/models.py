@@ -196,10 +196,14 @@ def check_mapped(mapping: Mapping, outlines: tuple[Outline, Outline], path: Path
             sum(math.prod(info.shape) for info in outline.tensors if info.trainable) for outline in outlines
         ]
         # What has other numbers of weights is no question of names.
+        fewer = (
+            "a size may be wrong"
+            if sizes[0] > sizes[1]
+            else "a size may be wrong; or a layer is called on a constant, as a table of positions on ops.arange, which a functional model of Keras's does"
+            " not hold"
+        )
         apart = (
-            ""
-            if sizes[0] == sizes[1]
-            else f" (Keras trains {sizes[0]} numbers, torch {sizes[1]}: a size may be wrong)"
+            "" if sizes[0] == sizes[1] else f" (Keras trains {sizes[0]} numbers, torch {sizes[1]}: {fewer})"
         )
         raise ExternalModelError(
             f"no counterpart is known of the trained {' and of '.join(told)}{apart}; complete {path} and give it with"
