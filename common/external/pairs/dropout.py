@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from collections.abc import Mapping as AnyMapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -145,6 +145,19 @@ def give_masks(asked: PairRequest, opened: LoadedPair, mapping: Mapping) -> Mask
                 return other
         use_masks(opened, masks, asked.seed)
     return masks
+
+
+@contextmanager
+def without_masks(opened: LoadedPair, masks: Masks, seed: int) -> Iterator[None]:
+    """Have nothing dropped within, where masks are used."""
+    drops = bool(masks.keras or masks.torch)
+    for side, _, _ in opened.sides if drops else ():
+        side.key_dropout(None)
+    try:
+        yield
+    finally:
+        if drops:
+            use_masks(opened, masks, seed)
 
 
 def _apart(opened: LoadedPair) -> float:

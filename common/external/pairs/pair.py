@@ -49,6 +49,7 @@ from parity.common.external.pairs.dropout import (
     check_steps,
     give_masks,
     settle_randomness,
+    without_masks,
 )
 from parity.common.external.pairs.joined import SAMPLES, is_plain, join_samples
 from parity.common.external.pairs.later_steps import bench_before, told_of
@@ -444,7 +445,9 @@ class _Flow:
         joined = None
         if not is_plain(self.asked):
             path = self.folder / SAMPLES
-            loss, names = join_samples(self.asked, self.bench, path)
+            # In each part of a batch other elements would be dropped.
+            with without_masks(self.bench, self.masks, self.asked.seed):
+                loss, names = join_samples(self.asked, self.bench, path)
             joined = loss, Npz(path=str(path.resolve()), sha256=hash_of(path), inputs=names, targets=None)
             if loss.reduction == "batch":
                 self._tell(
