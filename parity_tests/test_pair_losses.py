@@ -21,7 +21,13 @@ from parity.common.external.pairs.bench import Bench
 from parity.common.external.pairs.diagnose import diagnose_pair
 from parity.common.external.pairs.dropout import Masks
 from parity.common.external.pairs.joined import join_samples
-from parity.common.external.pairs.objectives import paired_outputs, parsed_losses
+from parity.common.external.pairs.objectives import (
+    Objective,
+    for_losses_alone,
+    paired_outputs,
+    parsed_loss,
+    parsed_losses,
+)
 from parity.common.external.pairs.pair import both
 from parity.common.external.pairs.request import PairRequest, SampleFile, parsed_optimizer
 from parity.common.external.pairs.setup import (
@@ -456,6 +462,31 @@ def test_a_loss_that_is_no_number_is_refused(pairs: Pairs) -> None:
 def test_outputs_are_paired_by_name_and_then_in_order() -> None:
     assert paired_outputs(["a", "b"], ["b", "a"]) == [("a", "a"), ("b", "b")]
     assert paired_outputs(["a", "b", "c"], ["0", "b", "1"]) == [("a", "0"), ("b", "b"), ("c", "1")]
+
+
+OWN = (Objective(None, (Target.of("m:f"), Target.of("m:g"))),)
+
+
+@pytest.mark.parametrize(
+    ("objectives", "keras", "torch", "alone"),
+    [
+        (OWN, {"output": (8, 3)}, {"0": (8, 3), "1": ()}, (set(), {"1"})),
+        (OWN, {"output": (8, 4, 4, 1)}, {"0": (8, 5), "1": (8, 1, 4, 4)}, (set(), {"0"})),
+        (OWN, {"output": (8, 7)}, {"a": (8, 3), "b": (8, 4)}, ({"output"}, {"a", "b"})),
+        # As many on both sides are compared, numbers too; and without a loss of all, nothing compares what is left out.
+        (OWN, {"a": (8, 3), "b": ()}, {"0": (8, 3), "1": ()}, (set(), set())),
+        ((), {"output": (8, 3)}, {"0": (8, 3), "1": ()}, (set(), set())),
+        ((Objective("a", parsed_loss("mse")),), {"a": (8, 3)}, {"a": (8, 3), "b": ()}, (set(), set())),
+    ],
+)
+def test_what_has_no_counterpart_is_for_losses_of_all_that_is_given(
+    objectives: tuple[Objective, ...],
+    keras: dict[str, Any],
+    torch: dict[str, Any],
+    alone: tuple[set[str], set[str]],
+) -> None:
+    outlines: Any = [SimpleNamespace(outputs=outputs) for outputs in (keras, torch)]
+    assert for_losses_alone(objectives, outlines) == alone
 
 
 SPELLINGS = [

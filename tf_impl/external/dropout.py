@@ -33,14 +33,12 @@ class _Passes(threading.local):
 
 _PASSES = _Passes()
 _STOCK = ExactFunctions()
+_call, _spatial, _dropout = keras.layers.Dropout.call, BaseSpatialDropout.call, backend.random.dropout
 
 
 def _pass() -> Dropping | None:
     """The pass that a call is of; None where it is of none, as Keras's that finds out the shapes of a model that is not built yet."""
     return None if in_symbolic_scope() else _PASSES.dropping
-
-
-_call, _spatial, _dropout = keras.layers.Dropout.call, BaseSpatialDropout.call, backend.random.dropout
 
 
 @contextmanager

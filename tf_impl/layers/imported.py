@@ -14,7 +14,7 @@ from parity.common.data.sources import first_inputs
 from parity.common.execution.pass_context import Context
 from parity.common.execution.processes.user_errors import blame
 from parity.common.external.process.objective import batch_of, batch_sums, evaluated, step_of
-from parity.common.external.process.pass_result import outputs_of, tensors_in
+from parity.common.external.process.pass_result import tensors_in
 from parity.common.external.process.resolve import prepare_import_path
 from parity.common.spec import TrainSpec
 from parity.common.spec.external.target import Target
@@ -78,9 +78,7 @@ class ImportedModel(Contextual):
             # Else Keras adds a paragraph about this layer, which is none of the user's.
             blamed._keras_call_info_injected = True
             raise blamed from None
-        return chosen(
-            outputs_of(tensors_in(result, tf.is_tensor)), self.layer.keras_output, "keras_output", self.target
-        )
+        return chosen(tensors_in(result, tf.is_tensor), self.layer.keras_output, "keras_output", self.target)
 
     def _shares(self, rows: tf.Tensor, loss: ImportedLoss, context: Context) -> tf.Tensor:
         """(batch, 2): of each sample its share of the loss sum, and of what the mean divides by."""
@@ -100,7 +98,7 @@ class ImportedModel(Contextual):
             given = {
                 "loss": own_step.loss(step, self.model, batch_of(parts["input"], parts["target"], weights))
             }
-        outputs = outputs_of(tensors_in(given, tf.is_tensor))
+        outputs = tensors_in(given, tf.is_tensor)
         total, count, _ = evaluated(
             loss.keras,
             given,

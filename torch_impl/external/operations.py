@@ -121,11 +121,14 @@ class _Operations(TorchDispatchMode):
     def whole(self, name: str, func: Any, tensors: Sequence[Tensor], rest: Sequence[Any]) -> Any:
         """Call a function of tensors and of other arguments, and record it as one operation, whatever it is made of."""
         recording = self._recording
-        if recording.ignores or not recording.concerns(name):
+        if recording.ignores:
             return func(*tensors, *rest)
         given = [self._argument(each) for each in tensors] if recording.records else []
+        # Hidden whatever is recorded, so that operations are counted alike in each pass.
         with recording.hidden():
             result = func(*tensors, *rest)
+            if not recording.concerns(name):
+                return result
             key = recording.key_of(name)
             other = recording.replacement(key[0], result[0].shape)
             if other is not None:

@@ -14,7 +14,7 @@ from parity.common.data.sources import first_inputs
 from parity.common.execution.pass_context import Context
 from parity.common.execution.processes.user_errors import blame
 from parity.common.external.process.objective import batch_of, batch_sums, evaluated, step_of
-from parity.common.external.process.pass_result import outputs_of, tensors_in
+from parity.common.external.process.pass_result import tensors_in
 from parity.common.external.process.resolve import prepare_import_path
 from parity.common.spec import TrainSpec
 from parity.common.spec.external.target import Target
@@ -78,9 +78,7 @@ class ImportedModel(Contextual):
                 result = self.model(inputs.movedim(-1, 1) if self._first_in else inputs)
         except Exception as error:
             raise blame(error, str(self.target)) from None
-        output = chosen(
-            outputs_of(tensors_in(result, is_tensor)), self.layer.torch_output, "torch_output", self.target
-        )
+        output = chosen(tensors_in(result, is_tensor), self.layer.torch_output, "torch_output", self.target)
         output = output.movedim(1, -1) if self._first_out and output.dim() > 2 else output
         # Of one number a sample a model may give no axis.
         long = [[size for size in shape if size != 1] for shape in (output.shape[1:], self._shape)]
@@ -102,7 +100,7 @@ class ImportedModel(Contextual):
             given = {
                 "loss": own_step.loss(step, self.model, batch_of(parts["input"], parts["target"], weights))
             }
-        outputs = outputs_of(tensors_in(given, is_tensor))
+        outputs = tensors_in(given, is_tensor)
         total, count, _ = evaluated(
             loss.torch, given, outputs, parts["target"], weights, losses=losses, own_loss=own_loss
         )

@@ -101,6 +101,6 @@ def deviation(reference: RunRecord, candidate: RunRecord, column: str, step: int
     return float(column_deviation(column, reference, candidate)[row])
 
 
-def finding(when: When, stage: str, name: str, deviation: float, why: Explanation | None) -> Finding:
-    """Return the finding of a number that was recorded."""
-    return Finding(when.step, stage, name, (), (TensorComparison(name, None, deviation, 0.0),), (), why)
+def finding(when: When, stage: str, name: str, far: float, why: Explanation | None) -> Finding:
+    """Return the finding of a number that was recorded, and is so far off."""
+    return Finding(when.step, stage, name, (), (TensorComparison(name, None, far, 0.0),), (), why)

@@ -271,8 +271,8 @@ class Bench(LoadedPair):
     def outputs(self, reference: PassResult, passed: PassResult) -> list[TensorComparison]:
         """The outputs of both, in their order; raises ExternalModelError where one model gives more than the other."""
         ours, theirs = list(reference.outputs.items()), list(passed.outputs)
-        if (self.trains_by_step or not ours) and not (ours and theirs):
-            return []  # of a training step, its loss decides; likewise where no output has a counterpart
+        if not (ours or theirs) or (self.trains_by_step and not (ours and theirs)):
+            return []  # where no output has a counterpart the loss decides; that of a training step always
         if len(ours) != len(theirs):
             raise ExternalModelError(
                 f"{self.keras.target} gives {len(ours)} outputs and {self.torch.target} {len(theirs)}; name a function"

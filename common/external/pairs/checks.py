@@ -72,11 +72,13 @@ def check_what_trains(asked: PairRequest, outlines: tuple[Outline, Outline]) -> 
         raise ExternalModelError(
             f"--torch-loss is given alone, and {asked.keras} has no train_step and is not compiled: give --keras-loss, too"
         )
-    by_name = [each for each in asked.objectives if isinstance(each.loss, LossBase)]
-    for outline in outlines if by_name else ():
-        if outline.loss_terms:
+    by_name = any(isinstance(each.loss, LossBase) for each in asked.objectives)
+    alike = len(outlines[0].outputs) == len(outlines[1].outputs)
+    for outline in outlines if by_name and not alike else ():
+        numbers = [name for name, shape in outline.outputs.items() if not shape]
+        if numbers:
             raise ExternalModelError(
-                f"{outline.target} gives {', '.join(outline.loss_terms)}, a number, beside its outputs: a term of its loss, which"
+                f"{outline.target} gives {', '.join(numbers)}, a number, beside its outputs: a term of its loss, which"
                 " a loss by name does not add; give --keras-loss and --torch-loss"
             )
     if asked.usual_loss and own:

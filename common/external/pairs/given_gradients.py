@@ -76,7 +76,6 @@ def moves(
 ) -> tuple[Arrays, Arrays]:
     """What either optimizer makes of the weights, by Keras's names; theirs: what torch's is given, if that is something else."""
     before = bench.keras.read()
-    rate = rate if rate is None or isinstance(rate, float) else rate[: len(sets)]
     with exact_constants(bench):
         ours = bench.keras.update(optimizers[0], list(sets), rate=rate)
     given = [as_torch_takes(bench, each) for each in (sets if theirs is None else theirs)]

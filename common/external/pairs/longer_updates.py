@@ -99,17 +99,23 @@ def _changing_rate(
         for info in bench.outlines
     ]
     known = None not in forms and forms[0] != forms[1]
-    how = (
-        "Keras's velocity has the learning rate in it, and torch's momentum buffer has not (row 7: SGD momentum)"
+    how, fix = (
+        (
+            "Keras's velocity has the learning rate in it, and torch's momentum buffer has not",
+            "where the rate changes, multiply torch's momentum buffers by the new rate over the old one; or keep Keras's velocity without"
+            " the rate, in a subclass",
+        )
         if forms == ["velocity", "buffer"]
-        else "what one of them keeps from step to step has the learning rate in it"
+        else (
+            "they use the rate at another place, as in what is kept from step to step, or in a weight decay",
+            "have both use the rate of the step at the same places",
+        )
     )
     return Explanation(
         "setting:momentum_form" if known else "updates:changing_rate",
         f"the optimizers make the same updates while the learning rate stays, and others once it has changed, from step {step} on: {how}",
         "confirmed",
-        "where the rate changes, multiply torch's momentum buffers by the new rate over the old one; or keep Keras's velocity without the"
-        " rate, in a subclass",
+        fix,
         f"by experiment: given the gradients of {len(sets)} steps of this training at one rate, both make the same updates",
     )
 

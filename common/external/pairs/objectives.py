@@ -200,8 +200,8 @@ def for_losses_alone(
 ) -> tuple[frozenset[str], frozenset[str]]:
     """Return the outputs of Keras's and torch's model that only the users' own losses can compare, by name.
 
-    Those are none but where one model gives more, as a code or a mean and a variance beside a reconstruction, and the loss is of all that
-    is given: then what has no counterpart of its name, or of its size in the order of both.
+    Those are none but where one model gives more, as a term of the loss, or a mean and a variance beside a reconstruction, and there is a
+    loss of all that is given: then what has no counterpart of its name, or of its size in the order of both.
     """
     keras, torch = (
         {
@@ -210,8 +210,8 @@ def for_losses_alone(
         }
         for outline in outlines
     )
-    own = all(one.output is None and not isinstance(one.loss, LossBase) for one in objectives)
-    if not own or len(keras) == len(torch):
+    own = [one.output is None and not isinstance(one.loss, LossBase) for one in objectives]
+    if not own or not all(own) or len(keras) == len(torch):
         return frozenset(), frozenset()
     pairs: dict[str, str] = {}
     for name in sorted(keras, key=lambda name: name not in torch):

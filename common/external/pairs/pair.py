@@ -278,8 +278,18 @@ class _Flow:
         batch = _cut_batch(asked, spec)
         notes = (
             *doubtful_losses(self.bench),
-            *filter(None, (opened.outlines[0].rebuilt, beyond, by_rows, short, batch, self._unseen())),
-            *filter(None, [unshown_limits(self.bench)]),
+            *filter(
+                None,
+                (
+                    opened.outlines[0].rebuilt,
+                    beyond,
+                    by_rows,
+                    short,
+                    batch,
+                    self._unseen(),
+                    unshown_limits(self.bench),
+                ),
+            ),
         )
         placements = list(self.way.placements or self._placements(spec))
         session.check(spec, placements)

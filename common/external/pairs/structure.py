@@ -42,8 +42,8 @@ def structural_causes(
     for (operation, _, _), group in itertools.groupby(tried, key=_results):
         found = list[Substitution]()
         # What a loop does otherwise it does each time: one call alone put right shows nothing.
-        several = [calls for calls in view.repeated(operation) if _numbers(calls) not in lines]
-        lines |= set(map(_numbers, several))
+        several = view.repeated(operation, lines)
+        lines |= {tuple(each.torch.number for each in calls) for calls in several}
         found = next((calls for calls in several if _follows(view, around, keeps, calls)), [])
         found = found or _best_of(view, tensor, around, keeps, group)
         if found:
@@ -51,10 +51,6 @@ def structural_causes(
     if tensor.deviation == math.inf and view.has_ends:
         return view.of_shapes(tensor, layers)
     return []
-
-
-def _numbers(calls: Sequence[Substitution]) -> tuple[int, ...]:
-    return tuple(each.torch.number for each in calls)
 
 
 def _results(substitution: Substitution) -> tuple[int, int, int]:

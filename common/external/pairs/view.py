@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -172,9 +172,9 @@ class View:
             if tensor_deviation(theirs.ravel(), ours.ravel()[order]) <= limits.SAME_ELEMENTS:
                 yield order
 
-    def repeated(self, number: int) -> list[list[Substitution]]:
+    def repeated(self, number: int, tried: Collection[tuple[int, ...]]) -> list[list[Substitution]]:
         """What may make the place agree where an operation of torch's is of a line that is run several times, as in a loop: all its calls,
-        in turn, with those of one of Keras's lines; the likeliest first. None where its line is run once.
+        in turn, with those of one of Keras's lines; the likeliest first. None where its line is run once, or for calls that were tried, by number.
         """
         ours_by_line, theirs_by_line = self._by_line
         line = next(
@@ -184,7 +184,9 @@ class View:
             (theirs, ours)
             for each in ours_by_line.values()
             for theirs, ours in _in_step(line, each)
-            if any(one.number == number for one in theirs) and self._sizes(1, theirs) == self._sizes(0, ours)
+            if number in (numbers := tuple(one.number for one in theirs))
+            and numbers not in tried
+            and self._sizes(1, theirs) == self._sizes(0, ours)
         ]
         # The first may be of numbers alone, which have no order.
         fitting.sort(key=lambda pair: -self._likeness(pair[0][-1], pair[1][-1]))

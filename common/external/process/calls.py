@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from parity.common.external.process.pass_result import outputs_of
 from parity.common.spec.external.outline import (
     LayerInfo,
     OperationInfo,
@@ -56,7 +55,6 @@ class Calls:
         self.passed = False
         self._inputs: dict[str, Shape] = {}
         self._outputs: dict[str, Shape] = {}
-        self._loss_terms: tuple[str, ...] = ()
         self.begin()
 
     def begin(self) -> None:
@@ -106,8 +104,7 @@ class Calls:
         self.passed = True
         named = inputs if isinstance(inputs, dict) else {"inputs": inputs}
         self._inputs = {name: np.shape(value) for name, value in named.items()}
-        self._outputs = {name: tuple(value.shape) for name, value in outputs_of(outputs).items()}
-        self._loss_terms = tuple(name for name in outputs if name not in self._outputs)
+        self._outputs = {name: tuple(value.shape) for name, value in outputs.items()}
 
     def outline(
         self,
@@ -157,7 +154,6 @@ class Calls:
             tensors=tuple(tensors),
             inputs=self._inputs,
             outputs=self._outputs,
-            loss_terms=self._loss_terms,
             stochastic=tuple(random),
             unused=tuple(unused),
             used=tuple(first[number] for number in self.touched if number in first),

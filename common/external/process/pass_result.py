@@ -19,7 +19,7 @@ class PassResult:
     """Results of a forward pass, and of a backward pass where one was asked for.
 
     outputs: by name: 'output' for a model that gives one tensor, '0', '1', ... for a tuple or list, the keys of a
-        dict; nested ones are joined by '/'. As of `outputs_of`.
+        dict; nested ones are joined by '/'.
     activations: what each layer computed, by tap name, in the order in which the calls ended: 'path', 'path#1' for
         a layer's second call, 'path:0' and 'path:1' where a call gave several tensors. For a layer that was fed,
         this is what it computed itself, not what took its place.
@@ -59,11 +59,6 @@ def same(left: Array, right: Array) -> bool:
 def tensors_in(value: Any, is_tensor: Callable[[Any], bool]) -> dict[str, Any]:
     """The tensors of a nested result by name, in order; whatever else is in it (None, caches, numbers) is left out."""
     return {"/".join(keys) or "output": tensor for keys, tensor in _walk(value, is_tensor, ())}
-
-
-def outputs_of(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Of the tensors that a model gives, by name, those that are outputs: numbers beside them are terms of its loss."""
-    return {name: tensor for name, tensor in given.items() if len(tensor.shape)} or dict(given)
 
 
 def _walk(

@@ -23,7 +23,6 @@ from parity.common.external.process.operations import Recording
 from parity.common.external.process.pass_result import (
     Array,
     Arrays,
-    outputs_of,
     same,
     tensors_in,
     with_tensors,
@@ -319,7 +318,7 @@ class Session(Service):
                 batch = batch_of({n: calling.tensor_of(a) for n, a in arrays.items()}, named, weights)
                 given = {"loss": self._part("own_step").loss(step, model, batch)}
             # Of a step, its loss decides: what the model itself gives is compared in inference.
-            outputs = outputs_of(tensors_in(given, calling.is_tensor)) if step is None else {}
+            outputs = tensors_in(given, calling.is_tensor) if step is None else {}
             if recorded is not None:
                 # A loss of ours is one formula in either framework.
                 recorded.over = not any(term.own is not None for term in loss or ())

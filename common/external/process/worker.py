@@ -218,7 +218,7 @@ class ExternalWorker:
                 where the first parameter is called so).
             gradients: by native name, of the tensor's shape; of one update or of several. A tensor that is left out has
                 no gradient in that update.
-            rate: the learning rate of every update, or of each; None: the optimizer's own.
+            rate: the learning rate of every update, or of each in turn; None: the optimizer's own.
             keep: whether the model stays updated; else it is restored.
 
         Raises:
@@ -226,7 +226,7 @@ class ExternalWorker:
         """
         sets = [gradients] if isinstance(gradients, dict) else gradients
         each = list(map(_with_shapes, sets))
-        rates = rate if rate is None or isinstance(rate, float) else list(rate)
+        rates = list(rate) if isinstance(rate, Sequence) else rate
         question = {"optimizer": _target(optimizer).to_dict(), "gradients": each, "rate": rates, "keep": keep}
         return dict(self._ask("update", **question))
 

@@ -93,8 +93,8 @@ class OptimizerInfo(Spec):
 class Outline(Spec):
     """A model of one framework.
 
-    inputs, outputs: of the traced pass: name -> shape with the batch. loss_terms: what it gives beside them for its
-    loss alone: single numbers, and tensors that are no outputs of the other model. output_names: of the layers that give them, where
+    inputs, outputs: of the traced pass: name -> shape with the batch. loss_terms: what it gives beside them for
+    its loss alone, in a pair whose other model gives nothing of the kind. output_names: of the layers that give them, where
     a functional Keras model gives a list. stochastic: layers that draw random
     numbers in training, with a rate that is not zero. unused: tensors that the traced pass did not touch, but for
     torch's num_batches_tracked, which only training touches. used: the others, in the order of their first use. operations: those outside of layers of a known kind.
