@@ -198,7 +198,7 @@ CASES: list[tuple[Any, Ask, Ask, Found]] = [
     (_conv, {"padding": "same"}, {"padding": "same"}, set()),
     # Row 33: 8 cells by a stride of 2 are padded (0, 1) by TensorFlow.
     (_conv, {"padding": "same", "strides": 2}, {"padding": 1, "stride": 2}, {("padding", 33)}),
-    (_conv, {"padding": "same"}, {"padding": 0}, {("padding", 33)}),
+    (_conv, {"padding": "same"}, {"padding": 0}, {("padding", None)}),
     (_conv, {"strides": 2}, BASE, {("strides", None)}),
     (_conv, {"dilation_rate": 2}, BASE, {("dilation", None)}),
     (_conv, {"groups": 2}, BASE, {("groups", None)}),
@@ -363,7 +363,7 @@ CASES: list[tuple[Any, Ask, Ask, Found]] = [
         {("interpolation", 48), ("cubic_coefficient", 48), ("cubic_edge", 48)},
     ),
     (_separable, BASE, BASE, SEPARABLE),
-    (_separable, {"padding": "same"}, BASE, {*SEPARABLE, ("padding", 33)}),
+    (_separable, {"padding": "same"}, BASE, {*SEPARABLE, ("padding", None)}),
     (_separable, {"padding": "same"}, {"padding": 1}, SEPARABLE),
     (_separable, {"use_bias": False}, BASE, {*SEPARABLE, ("use_bias", None)}),
     (_separable, {"pointwise_regularizer": L2}, BASE, {*SEPARABLE, ("kernel_regularizer", 10)}),

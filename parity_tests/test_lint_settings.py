@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from parity.common.external.lint.effective import items_of
+from parity.common.external.lint.effective import Item, effective, items_of
 from parity.common.external.lint.lint import audit
 from parity.common.external.lint.settings import LAYERS, READ_WITH_OTHERS
-from parity.common.spec.external.outline import Outline
+from parity.common.spec.external.outline import LayerInfo, Outline
 from parity_tests.lint_cases import CASES, arrays, ask, outlines, said
 from parity_tests.peers import Peer
 
@@ -56,3 +56,22 @@ NEVER_ALONE = {
 def test_every_setting_of_the_tables_has_a_case_that_changes_it() -> None:
     changed = {setting for case in CASES for setting, _ in case[3]}
     assert {name for table in LAYERS.values() for name in table} - changed == set(NEVER_ALONE)
+
+
+@pytest.mark.parametrize(("side", "padding"), [(7, (0, -1, 0, -1)), (8, None)])
+def test_the_padding_of_a_convolution_that_pads_in_its_own_call_is_not_known(
+    side: int, padding: tuple[int, ...] | None
+) -> None:
+    settings = {"kernel_size": (3, 3), "strides": (2, 2), "padding": (0, 0, 0, 0)}
+    given, made = (1, 3, 16, 16), (1, 8, side, side)
+    info = LayerInfo(
+        path="stem",
+        kind="conv2d",
+        type="own.SameConv",
+        settings=settings,
+        inputs=(given,),
+        outputs=(made,),
+        overridden=True,
+    )
+    item = Item(info, info.kind, "torch")
+    assert effective(item, item).get("padding") == padding

@@ -827,6 +827,13 @@ UPDATES: dict[str, tuple[float, str, str, list[str], bool]] = {
     "a common norm": (0.0, "globally_clipped_sgd", "clipped_sgd", ["clip_epsilon"], False),
     "a norm that torch alone has": (0.0, "sgd", "held_sgd", ["clipping"], False),
     "norms of each and of all": (0.0, "clipped_sgd", "clipped_sgd", ["clipping"], False),
+    "elements that Keras alone clips": (
+        0.0,
+        "rmsprop_clipped_by_element",
+        "keras_rmsprop",
+        ["clipping"],
+        False,
+    ),
     "a rule by hand whose vectors decay": (0.0, "plain", "vector_decay", ["weight_decay"], False),
 }
 

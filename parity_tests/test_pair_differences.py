@@ -62,6 +62,14 @@ def test_a_difference_is_the_smallest_part_that_shows_it() -> None:
     assert str(found) == "operands exchanged: torch computes t1 - t2 where Keras computes t2 - t1"
 
 
+def test_what_one_side_has_too_much_is_told_in_its_own_words() -> None:
+    """How Keras makes a tensor that both have would hide that all but the factor is the same."""
+    (found,) = differences(of("mul", replace(X, text="smooth(t0)"), 2.0), replace(X, text="2 * huber(t0)"))
+    assert (
+        str(found) == "something too much: torch computes smooth(t0) * 2 where Keras goes on with smooth(t0)"
+    )
+
+
 def test_what_a_loop_computes_is_read_once() -> None:
     def steps(number: float) -> Expression:
         state = X

@@ -317,7 +317,11 @@ WRONG: dict[str, tuple[Case, str, str]] = {
         "loss:batch",
         "sum(pow(output/box, 2)) + 1)) where Keras computes mean(1 - (",
     ),
-    "a root": (replace(BINARY, own=(("squares", "root"),)), "operation:too_much", "torch computes sqrt("),
+    "a root": (
+        replace(BINARY, own=(("squares", "root"),)),
+        "operation:too_much",
+        "goes on with mean(pow(output - the target yes, 2)",
+    ),
     "another function": (
         replace(BINARY, own=(("squares", "errors"),)),
         "loss:function",

@@ -251,6 +251,10 @@ def clipped_sgd():
     return keras.optimizers.SGD(0.1, clipnorm=0.01)
 
 
+def rmsprop_clipped_by_element():
+    return keras.optimizers.RMSprop(0.01, clipvalue=0.001)
+
+
 def globally_clipped_sgd():
     return keras.optimizers.SGD(0.1, global_clipnorm=0.01)
 

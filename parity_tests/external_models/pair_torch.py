@@ -572,6 +572,25 @@ def vector_decay(parameters):
     return VectorDecay(parameters)
 
 
+class KerasRMSprop(torch.optim.Optimizer):
+    """Keras's RMSprop by hand."""
+
+    def __init__(self, parameters):
+        super().__init__(parameters, {"lr": 0.01})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for each in group["params"]:
+                squares = self.state[each].setdefault("squares", torch.zeros_like(each))
+                squares.mul_(0.9).addcmul_(each.grad, each.grad, value=1 - 0.9)
+                each.sub_(group["lr"] * each.grad / (squares + 1e-7).sqrt())
+
+
+def keras_rmsprop(parameters):
+    return KerasRMSprop(parameters)
+
+
 class LateSGD(torch.optim.SGD):
     """From its fourth update on it goes half as far."""
 

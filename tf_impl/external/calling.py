@@ -63,7 +63,8 @@ def _structured(model: keras.Model, inputs: dict[str, Any]) -> Any:
             name for name in inputs if name in (given if isinstance(given, dict) else model.output_names)
         ]
         if hint and outputs:
-            hint = f"; {outputs[0]} is an output of the model: give it a loss, as --loss {outputs[0]}=mse does, or{hint[1:]}"
+            also = f"; {outputs[0]} is an output of the model: give it a loss, as --loss {outputs[0]}=mse does, or where one loss takes all"
+            hint = f"{also} --targets {','.join(outputs)}; or{hint[1:]}"
         raise ExternalModelError(
             f"the model's inputs are {', '.join(own)}, received {', '.join(inputs)}{hint}"
         )

@@ -219,6 +219,8 @@ def effective(item: Item, other: Item) -> Settings:
         # Windows that differ reach otherwise in any case.
         alike = all(found.get(name) == other.info.settings.get(name) for name in _WINDOW)
         found["padding"] = _padding(item, reached=alike)
+        if _pads_by_itself(item):
+            del found["padding"]
     if item.kind.startswith("max_pool"):
         found["padding_values"] = "zeros" if item.padded and not item.positive else "lowest"
     if item.kind.startswith("average_pool") and item.padded:
@@ -300,6 +302,26 @@ def _reached(side: int, before: int, after: int, window: int, stride: int, ceil_
     if ceil_mode and (count - 1) * stride >= side + before:
         count -= 1
     return (count - 1) * stride + window - side - before
+
+
+def _pads_by_itself(item: Item) -> bool:
+    """Whether a layer gives more or fewer windows than its declared padding makes, as one that pads in its own call does."""
+    declared, strides = item.info.settings["padding"], item.info.settings["strides"]
+    before, after = (item.sides(shapes, item.rank) for shapes in (item.info.inputs, item.info.outputs))
+    if not item.info.overridden or before is None or after is None or item.kind not in _CONVOLUTIONS:
+        return False
+    windows = _numbers(item.info.settings["kernel_size"], item.rank)
+    dilations = _numbers(item.info.settings.get("dilation"), item.rank)
+    for axis, (side, stride) in enumerate(zip(before, _numbers(strides, item.rank), strict=True)):
+        if isinstance(declared, tuple):
+            added = declared[2 * axis] + declared[2 * axis + 1]
+        elif declared == "valid":
+            added = 0
+        else:
+            continue
+        if (side + added - dilated(windows[axis], dilations[axis])) // stride + 1 != after[axis]:
+            return True
+    return False
 
 
 def _cropping(item: Item) -> Setting:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from parity.common.external.lint.alignment import aligned
@@ -219,8 +219,17 @@ def _pair(left: Item, right: Item, unread: list[Unread]) -> Iterator[Difference]
             unread.append(Unread(keras=left.path, torch=right.path, what=name, why=why))
         elif not same(keras.get(name), torch.get(name)):
             found = _difference(paths, left.kind, name, keras.get(name), torch.get(name), meaning)
-            padded = {"keras_padded": left.padded, "torch_padded": right.padded} if name == "padding" else {}
-            yield found.model_copy(update=padded)
+            if name == "padding":
+                # Without strides there is nothing to know of the frameworks.
+                row = found.row if any(n != 1 for n in _strides(keras) + _strides(torch)) else None
+                update = {"keras_padded": left.padded, "torch_padded": right.padded, "row": row}
+                found = found.model_copy(update=update)
+            yield found
+
+
+def _strides(settings: Mapping[str, Setting]) -> tuple[int, ...]:
+    strides = settings.get("strides")
+    return strides if isinstance(strides, tuple) else (1,)
 
 
 def _difference(

@@ -48,7 +48,7 @@ def _epsilon(row: int | None = None) -> Meaning:
 
 
 def _place(row: int | None = None) -> Meaning:
-    return _plain("no such setting: epsilon stands {v}", row=row)
+    return _plain("no such setting ({v}): an optimizer of your own, with epsilon there", row=row)
 
 
 def _momentum_form(row: int) -> Meaning:

@@ -76,14 +76,15 @@ class Difference:
     @property
     def _torch_told(self) -> str:
         deeper = self.kind in ("too_much", "sequence")
-        given = (each.text for each in self.keras.operands if each.text and alike(each, self.torch))
-        if self.kind == "left_out" and (called := next(given, "")):
+        if self.kind == "left_out" and (called := _called_in(self.keras, self.torch)):
             return called
         return str(self.torch) if self.inner is None else self.torch.told(1 + deeper)
 
     @property
     def _keras_told(self) -> str:
         deeper = self.kind in ("left_out", "sequence")
+        if self.kind == "too_much" and (called := _called_in(self.torch, self.keras)):
+            return called
         return str(self.keras) if self.inner is None else self.keras.told(1 + deeper)
 
     def _over(self, part: Expression) -> str:
@@ -346,6 +347,11 @@ def _repeated(found: Difference) -> tuple[str, ...]:
     if not all(lines):
         return found.kind, str(found)
     return found.kind, found.torch.name, found.keras.name, *lines
+
+
+def _called_in(whole: Expression, part: Expression) -> str:
+    """How an operand is called that is what the other side goes on with; '' where there is none."""
+    return next((each.text for each in whole.operands if each.text and alike(each, part)), "")
 
 
 def alike(one: Expression, other: Expression) -> bool:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -11,8 +12,8 @@ from parity.common.diagnosis import limits
 from parity.common.diagnosis.result import Explanation
 from parity.common.external.mapping.models import exact_constants
 from parity.common.external.pairs.bench import Bench, frozen_apart
-from parity.common.external.pairs.observed_optimizers import CLIPPED
-from parity.common.external.process.pass_result import Arrays
+from parity.common.external.pairs.observed_optimizers import CLIPPED, CLIPS
+from parity.common.external.process.pass_result import Array, Arrays
 from parity.common.parity.deviation import tensor_deviation
 from parity.common.spec.external.target import Target
 from parity.common.spec.optimizers.base import COMMON
@@ -23,6 +24,8 @@ Rate = float | Sequence[float] | None
 # Updates that are looked into for a common factor.
 _STEPS = 4
 _LISTED = 4  # names of tensors
+# One that does something, and the other.
+_SIDES = (("torch", "Keras"), ("Keras", "torch"))
 _FACTORS = (1.0, -0.4, 0.7)  # of the gradients in each update, by turns
 
 
@@ -56,6 +59,14 @@ def as_torch_takes(bench: Bench, gradients: Arrays) -> Arrays:
         if pair.rule == "two_biases" and pair.torch[0] in found.keys() - trained:
             found[pair.torch[1]] = found[pair.torch[0]]
     return {name: value for name, value in found.items() if name in trained}
+
+
+def numbers_held(bench: Bench) -> list[float]:
+    """The positive numbers by which either optimizer may clip or decay, those of settings first."""
+    infos = [outline.optimizer for outline in bench.outlines if outline.optimizer is not None]
+    settings = [info.settings.get(name) for info in infos for name in (*CLIPS, "weight_decay")]
+    held = [number for info in infos for number in info.numbers]
+    return list(dict.fromkeys(float(v) for v in (*settings, *held) if isinstance(v, int | float) and v > 0))
 
 
 def scaled(gradients: Arrays, number: int) -> Arrays:
@@ -96,9 +107,53 @@ def why_updates_part(
         sets: gradients of all updates. step: the first at which they part.
         rate: at which both are held, in all or in each.
     """
-    ways = (_clipping, _decay, _common_factors)
+    ways = (_clipping_by_element, _clipping, _decay, _common_factors)
     found = (way(bench, optimizers, sets, step, rate) for way in ways)
     return next((why for why in found if why is not None), None)
+
+
+def _clipping_by_element(
+    bench: Bench, optimizers: tuple[Target, Target], sets: Sequence[Arrays], step: int, rate: Rate
+) -> Explanation | None:
+    """That one side alone clips each element, or each tensor by its norm, by a number that it holds; None where that does not make all
+    updates the same.
+    """
+    for (who, other), clip, limit in itertools.product(
+        _SIDES, ("clip_value", "clip_norm"), numbers_held(bench)
+    ):
+        clipped = [{name: _clipped(value, clip, limit) for name, value in each.items()} for each in sets]
+        reached = [n for n, pair in enumerate(zip(sets, clipped, strict=True)) if _differ(*pair)]
+        if not reached or reached[0] < step:
+            continue
+        given = (clipped, sets) if who == "torch" else (sets, clipped)
+        own, theirs = moves(bench, optimizers, given[0], rate, given[1])
+        if max(tensor_deviation(own[name], theirs[name]) for name in own) > limits.ROUNDED_CONSTANT:
+            continue
+        does, *ways_to = (text.format(limit) for text in CLIPPED[clip])
+        told = dict(zip(("Keras", "torch"), ways_to, strict=True))
+        return _one_clips(who, other, does, "", told, len(sets))
+    return None
+
+
+def _clipped(value: Array, clip: str, limit: float) -> Array:
+    if clip == "clip_value":
+        return np.clip(value, -limit, limit)
+    norm = float(np.sqrt(np.square(value).sum()))
+    return value * min(1.0, limit / norm) if norm else value
+
+
+def _differ(ones: Arrays, others: Arrays) -> bool:
+    return any(not np.array_equal(value, others[name]) for name, value in ones.items())
+
+
+def _one_clips(
+    who: str, other: str, does: str, norm: str, told: Mapping[str, str], updates: int
+) -> Explanation:
+    """That one side alone clips, found by experiment. norm: what else is to say of it. told: how each side does so."""
+    text = f"clipping: {who} {does}, and {other} does not{norm}"
+    fix = f"in {other}: {told[other]}; or no clipping in {who}"
+    evidence = f"by experiment: given gradients that are clipped so, {other}'s optimizer makes the same {updates} updates"
+    return Explanation("setting:clipping", text, "confirmed", fix, evidence)
 
 
 def _clipping(
@@ -106,7 +161,7 @@ def _clipping(
 ) -> Explanation | None:
     """That one side alone clips gradients by their common norm; None where that does not make all updates the same."""
     norms = [math.sqrt(sum(float(np.square(value).sum()) for value in each.values())) for each in sets]
-    for who, other in (("torch", "Keras"), ("Keras", "torch")):
+    for who, other in _SIDES:
 
         def made(shares: Sequence[float], who: str = who) -> tuple[Arrays, Arrays]:
             whole = sets[: len(shares)]
@@ -148,10 +203,9 @@ def _clipping(
             continue
         does, *ways_to = (text.format(limit) for text in CLIPPED["clip_global_norm"])
         told = dict(zip(("Keras", "torch"), ways_to, strict=True))
-        text = f"clipping: {who} {does}, and {other} does not; at step {step} that norm is {norms[step]:.6g}"
-        fix = f"in {other}: {told[other]}; or no clipping in {who}"
-        evidence = f"by experiment: given gradients that are clipped so, {other}'s optimizer makes the same {len(sets)} updates"
-        return Explanation("setting:clipping", text, "confirmed", fix, evidence)
+        return _one_clips(
+            who, other, does, f"; at step {step} that norm is {norms[step]:.6g}", told, len(sets)
+        )
     return None
 
 

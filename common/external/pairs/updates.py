@@ -29,6 +29,7 @@ from parity.common.external.pairs.given_gradients import (
     listed,
     mapped_alone,
     moved_by,
+    numbers_held,
     scaled,
     why_updates_part,
 )
@@ -188,7 +189,7 @@ def compare_updates(
         plain = [scaled(named, number) for number in range(_UPDATES)]
         decaying = None if penalties is None else _decaying(specs[0], specs[1], penalties, before)
         seen = (sets if decaying is None else plain, plain)
-        numbers = _numbers(bench)
+        numbers = numbers_held(bench)
         rules = [
             observed(spec, numbers, functools.partial(_changes, before), changed, gradients)
             for spec, changed, gradients in zip(
@@ -225,14 +226,6 @@ def _penalized(gradients: Arrays, state: Arrays, penalties: Penalties) -> Arrays
         for name, (l1, l2) in penalties.items()
         if name in gradients
     }
-
-
-def _numbers(bench: Bench) -> list[float]:
-    """The positive numbers by which either optimizer may clip or decay, those of settings first."""
-    infos = [outline.optimizer for outline in bench.outlines if outline.optimizer is not None]
-    settings = [info.settings.get(name) for info in infos for name in (*CLIPS, "weight_decay")]
-    held = [number for info in infos for number in info.numbers]
-    return list(dict.fromkeys(float(v) for v in (*settings, *held) if isinstance(v, int | float) and v > 0))
 
 
 def _differences(ours: OptimizerBase, theirs: OptimizerBase) -> list[Difference]:

@@ -471,9 +471,12 @@ class View:
         return made if is_so else None
 
     def _rounded(self, found: Difference) -> float:
-        """How far two constants are apart, that no input or weight is part of, by rounding to float32 alone; 0.0 where that is not so."""
+        """How far two constants are apart, that no input or trained weight is part of, by rounding to float32 alone; 0.0 where that is not so."""
         leaves = [part for side in (found.torch, found.keras) for part in side.parts() if not part.name]
-        constant = all(part.number is not None or part.text.startswith(UNNAMED) for part in leaves)
+        kept = {info.name for outline in self._bench.outlines for info in outline.tensors if info.buffer}
+        constant = all(
+            part.number is not None or part.text.startswith(UNNAMED) or part.text in kept for part in leaves
+        )
         if not constant or found.torch.tensor is None or found.keras.tensor is None:
             return 0.0
         (theirs,), (ours,) = self.torch.values(found.torch.tensor), self.keras.values(found.keras.tensor)
@@ -513,6 +516,8 @@ def _explanation(
         due = "what Keras computes"
     elif CAUSAL in due:
         due += " (in torch an attn_mask; F.scaled_dot_product_attention takes is_causal=True alone)"
+    if difference.kind == "too_much" and "smooth_l1_loss(" in due:
+        due += " (it is F.huber_loss, divided by beta)"
     fix = f"compute {due} there{at}"
     if difference.spread:
         fix += f"; or{difference.spread[1:]}: give both one shape by squeeze(-1), or [:, None]"
