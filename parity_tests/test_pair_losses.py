@@ -595,6 +595,13 @@ TRAINING_STEPS: dict[str, tuple[list[Any], int, str]] = {
         0,
         "✓ torch ddp x2",
     ),
+    "another activation in two passes, and another share": (
+        stepped(
+            "consistent", "Squashed", "less_consistent", "--targets", "label", "--sample-weights", "weights"
+        ),
+        1,
+        "another number: torch has 0.15 where Keras has 0.3  confirmed",
+    ),
     "another share": (stepped("Autoencoder", "Autoencoder", "other_share"), 1, "loss_sum"),
     "another second loss": (stepped("Autoencoder", "Autoencoder", "other_divergence"), 1, "loss_sum"),
     "layers called otherwise": (stepped("Autoencoder", "Autoencoder", "without_activation"), 1, "divergent"),

@@ -30,6 +30,11 @@ class Replacement:
         key = operation.key_of(result)
         return cls(key, training=array) if training else cls(key, inference=array)
 
+    def joined(self, other: Replacement) -> Replacement:
+        """The same, and in the mode in which it is the operation's own what another one gives there."""
+        training = other.training if self.training is None else self.training
+        return Replacement(self.key, training, other.inference if self.inference is None else self.inference)
+
     def make(self, bench: Bench) -> Replacement:
         """Have it so, and return what takes it back."""
         bench.torch.replace(self.key, self.training, self.inference)
@@ -113,10 +118,32 @@ def recorded(bench: Bench, side: int, place: Place) -> Computation:
     )
 
 
-def found_again(computation: Computation, substitution: Substitution) -> Array | None:
-    """What the same operation of Keras's gives in another pass, of any shape; None where it is not called there."""
+def found_again(computation: Computation, substitution: Substitution, later: int = 0) -> Array | None:
+    """What the same operation of Keras's gives in another pass, of any shape; None where it is not called there.
+
+    Args:
+        computation: of the other pass.
+        substitution: its operation.
+        later: by how many calls of its line later, as where a step calls the model again.
+    """
     key, place = substitution.keras_key
+    key = later_key(key, later)
     for operation in computation.operations:
         if len(operation.results) > place and operation.keys[place] == key:
             return computation.values(operation.results[place])[0]
     return None
+
+
+def later_key(key: str, calls: int) -> str:
+    """The key of an operation so many calls of its line later."""
+    line, _, number = key.rpartition(" ")
+    return f"{line} {int(number) + calls}" if calls else key
+
+
+def calls_of(computation: Computation, key: str) -> int:
+    """How often a pass calls the line of an operation."""
+    line = key.rpartition(" ")[0]
+    return sum(
+        operation.keys[:1] != () and operation.keys[0].rpartition(" ")[0] == line
+        for operation in computation.operations
+    )

@@ -16,10 +16,21 @@ from parity.common.base.errors import ExternalModelError
 from parity.common.diagnosis import limits
 from parity.common.external.pairs.bench import Bench, compared
 from parity.common.external.pairs.explain import Attribution, DeviatingTensor, made
-from parity.common.external.pairs.places import Place, Replacement, Substitution, found_again, recorded
+from parity.common.external.pairs.places import (
+    Place,
+    Replacement,
+    Substitution,
+    calls_of,
+    found_again,
+    later_key,
+    recorded,
+)
 from parity.common.external.pairs.points import Point
 from parity.common.external.pairs.varied_weights import other_weights
 from parity.common.external.pairs.view import View
+
+# A training step may call the model several times; of more calls no more are put right.
+_CALLS = 8
 
 
 def structural_causes(
@@ -104,8 +115,8 @@ def _told(
     """What was found, one operation or the calls of a line, with the changes that make it good."""
     changes = view.replacements(found)
     deviation = tensor.deviation_with(changes)
-    if place.training:
-        changes = _in_inference_too(tensor.bench, place, found, changes)
+    if place.training or tensor.bench.trains_by_step:
+        changes = _in_the_other_mode(view, tensor.bench, place, found, changes)
     holds = _holds_with_other_weights(tensor.bench, place, point, found)
     view.record_again()
     calls = f" in these {len(found)} calls" if len(found) > 1 else ""
@@ -166,20 +177,26 @@ def lines_of(bench: Bench, place: Place) -> tuple[str, ...]:
     return tuple(dict.fromkeys(each.line for each in View(bench, place).torch_operations if each.line))
 
 
-def _in_inference_too(
-    bench: Bench, place: Place, found: Sequence[Substitution], changes: Sequence[Replacement]
+def _in_the_other_mode(
+    view: View, bench: Bench, place: Place, found: Sequence[Substitution], changes: Sequence[Replacement]
 ) -> list[Replacement]:
-    """The same replacements with what is due in inference, where Keras does it there, too."""
-    computation = recorded(bench, 0, replace(place, training=False))
-    values = [found_again(computation, each) for each in found]
-    others = [
-        None if value is None else each.replacement(value, training=False)
-        for each, value in zip(found, values, strict=True)
-    ]
-    return [
-        change if other is None else replace(change, inference=other.inference)
-        for change, other in zip(changes, others, strict=True)
-    ]
+    """The same replacements, in inference, too, or in each call of a training step, with what Keras computes there, where it does so."""
+    training = not place.training
+    losses = bench.losses if training else place.losses
+    computation = recorded(bench, 0, replace(place, training=training, losses=losses))
+    result = list[Replacement]()
+    for change, each in zip(changes, found, strict=True):
+        calls = calls_of(view.keras, each.keras_key[0]), calls_of(view.torch, change.key)
+        for again in range(_CALLS if training else 1):
+            value = found_again(computation, each, again * calls[0])
+            other = None if value is None else each.replacement(value, training)
+            if other is None:
+                result += [] if again else [change]
+                break
+            result.append(
+                replace(other, key=later_key(change.key, again * calls[1])) if again else change.joined(other)
+            )
+    return result
 
 
 def _holds_with_other_weights(
