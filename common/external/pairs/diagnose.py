@@ -109,7 +109,9 @@ class PairSource(core.ObservationSource):
             alike = all(tensor.agrees for tensor in self.as_trained if decides(tensor))
             # A loss that differs says nothing of layers whose outputs agree.
             forward = [tensor for tensor in self.as_trained if tensor.name.startswith("forward/")]
-            if alike or all(tensor.agrees for tensor in forward if decides(tensor)):
+            stage = "evaluation/" if self.bench.trains_by_step else "forward/"
+            outputs = [t for t in self.as_trained if t.name.startswith(stage) and decides(t)]
+            if alike or all(tensor.agrees for tensor in outputs):
                 # Where more differs, what a layer makes of values that are put before it may be one of these.
                 rows = [*self.as_trained, *first.tensors] if alike else forward
                 off = {place_of(tensor) for tensor in rows if not tensor.agrees}
@@ -133,11 +135,15 @@ class PairSource(core.ObservationSource):
         if self.search.barred:
             return
         with exact_constants(self.bench):
-            last = yield from self.forward.run("forward", self._first)
             if self.bench.trains_by_step:
                 # What such a step calls is its own: only an evaluation shows what a pass of the model itself computes.
                 yield from self._evaluation()
                 last = self.bench.trace(True)
+                if apart := [place_of(tensor) for tensor in last.tensors if not tensor.agrees]:
+                    self.search.compared.skip(apart)
+                    last = self.bench.trace(True)
+            else:
+                last = yield from self.forward.run("forward", self._first)
             backward = BackwardSearch(self.search)
             yield from backward.loss(last)
             yield from backward.penalty(last)
@@ -187,7 +193,9 @@ class PairSource(core.ObservationSource):
     def conclude(self) -> Diagnosis:
         findings, when, updates = self.findings, self.when, self.updates
         stages = _BY_STEP if self.bench.trains_by_step else _STAGES
-        findings.sort(key=lambda finding: (stages.index(finding.stage), self._order.get(finding.name, 0)))
+        findings.sort(
+            key=lambda finding: (stages.index(finding.stage), self._order.get(finding.name, len(self._order)))
+        )
         findings += unshared_layer(self.bench)
         if updates is not None:
             self.search.injected += updates.tensors
