@@ -595,7 +595,7 @@ TRAINING_STEPS: dict[str, tuple[list[Any], int, str]] = {
         0,
         "✓ torch ddp x2",
     ),
-    "another activation in two passes, and another share": (
+    "two mistakes in two passes, and another share": (
         stepped(
             "consistent", "Squashed", "less_consistent", "--targets", "label", "--sample-weights", "weights"
         ),

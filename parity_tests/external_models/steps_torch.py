@@ -82,10 +82,10 @@ def consistent(model, batch):
 
 
 class Squashed(Consistent):
-    """Another activation, in both passes of a step."""
+    """Another activation, and something before its first layer: in both passes of a step."""
 
     def forward(self, x):
-        return self.last(self.norm(self.first(x)).sigmoid())
+        return self.last(self.norm(self.first(x.abs())).sigmoid())
 
 
 def less_consistent(model, batch):
