@@ -58,11 +58,8 @@ def recorded(model: keras.Layer, replaced: Mapping[str, Array], records: bool) -
         line = line_built(operation)
         if not line:
             return stock(operation, *args, **kwargs)
-        recording.built.append(line)
-        try:
+        with recording.built(line):
             return stock(operation, *args, **kwargs)
-        finally:
-            recording.built.pop()
 
     with ExitStack() as stack:
         stack.callback(setattr, keras.Layer, "__call__", calling)

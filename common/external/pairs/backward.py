@@ -15,12 +15,9 @@ from parity.common.external.pairs.explain import DeviatingTensor, by_setting, wa
 from parity.common.external.pairs.frozen import frozen_cause
 from parity.common.external.pairs.gradient_paths import gradient_causes
 from parity.common.external.pairs.loss_causes import loss_causes
-from parity.common.external.pairs.places import CAUSE
 from parity.common.external.pairs.points import NOWHERE
 from parity.common.external.pairs.search import Search, finding_of
 
-# How causes begin of what is put in an operation's place.
-_PUT = (CAUSE, "rounding:")
 # Of so many layers gradients are explained one by one.
 _LAYERS = 4
 
@@ -38,25 +35,17 @@ class BackwardSearch:
         off = [tensor for tensor in tensors if not tensor.agrees]
         if off and self.search.barrier >= 0:
             # What a layer that could not be put right makes of what is behind it.
-            self.search.add_to(
-                next(n for n, f in enumerate(self.search.findings) if f.name == self.search.barred), off
-            )
+            self.search.add_to_place(self.search.barred, off)
         elif off:
             # Ours is one formula in either framework.
             own = any(term.own is not None for term in self.search.bench.losses[0].terms)
             causes = [cause.explanation for cause in loss_causes(self.search.bench)] if own else []
-            inherited = self._of_evaluation()
+            inherited = self.search.of_evaluation_alone
             if inherited is not None and not any(why.confidence == "confirmed" for why in causes):
-                self.search.add_to(inherited, off)
+                self.search.add_to_place(inherited, off)
                 return
             for number, why in enumerate(causes or [None]):
                 yield finding_of("loss", off if not number else off[:1], why=why)
-
-    def _of_evaluation(self) -> int | None:
-        """The finding that may make a training step's loss another one, too: what is put in its place need not be all that a step calls."""
-        causes = [f.explanation.cause if f.explanation else "" for f in self.search.findings]
-        by_step = self.search.bench.trains_by_step
-        return next((n for n, cause in enumerate(causes) if by_step and cause.startswith(_PUT)), None)
 
     def penalty(self, trace: PairTrace) -> Iterator[Finding]:
         """Yield what Keras's model adds to its loss, and torch's does not."""

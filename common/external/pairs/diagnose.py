@@ -185,7 +185,10 @@ class PairSource(core.ObservationSource):
         for attribution in self.search.attributed if kept else ():
             for change in attribution.changes:
                 change.make(self.bench)
-                self._replaced |= isinstance(change, Replacement)
+                if isinstance(change, Replacement):
+                    self._replaced = True
+                    if change.training is None and self.bench.trains_by_step:
+                        self.search.of_evaluation_alone = self.search.of_evaluation_alone or finding.name
         if not self.search.attributed and place is not None:
             return [replace(finding, code=lines_of(self.bench, place))]
         return [replace(finding, explanation=a.explanation) for a in self.search.attributed] or [finding]

@@ -29,6 +29,7 @@ class Search:
     the points that agree when it is explained. barrier: the number of the last point that deviates for a reason that
     could not be put right, -1 where there is none; barred: its finding's name. blocks_gradients: the first finding that was
     put right in the forward pass alone: what flows back to it is not what it should be. replaced: the segments of all such.
+    of_evaluation_alone: the first finding that was put right where models are evaluated, and not in their training steps.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class Search:
         self.barrier, self.barred = -1, ""
         self.blocks_gradients: str | None = None
         self.replaced: list[Segment] = []
+        self.of_evaluation_alone: str | None = None
 
     @property
     def is_over(self) -> bool:
@@ -108,6 +110,10 @@ class Search:
         """Count deviations to an earlier finding."""
         old = self.findings[number]
         self.findings[number] = replace(old, tensors=(*old.tensors, *off))
+
+    def add_to_place(self, name: str, off: Sequence[TensorComparison]) -> None:
+        """Count deviations to the first finding of this name."""
+        self.add_to(next(n for n, finding in enumerate(self.findings) if finding.name == name), off)
 
     def layer_of(self, tensor: TensorComparison) -> str:
         """Return the Keras layer that owns a tensor."""

@@ -43,8 +43,7 @@ class Recording:
     operations: of each its key, which names it in every pass; name; lines of the user's code, the innermost first; the calls of layers that it is
     made in, the outermost first; whether it only rearranges; settings; arguments, {'value': number of a tensor}, {'list':
     arguments} or {'literal': anything else}; results, numbers of tensors. values: the tensors by number. masks: of dropout, each with its rate and whether elements are dropped together. over: whether what
-    comes is none of the pass. paused: whether what is called now is ours. built: lines of the user's code that have made, before,
-    the graph that is run now, the innermost last.
+    comes is none of the pass. paused: whether what is called now is ours.
     """
 
     def __init__(self, replaced: Mapping[str, Array], records: bool) -> None:
@@ -56,7 +55,7 @@ class Recording:
         self._replaced, self.records = replaced, records
         self._names = {key.partition(" ")[0] for key in replaced}
         self.over = self.paused = False
-        self.built: list[str] = []
+        self._built: list[tuple[str, int]] = []
         self.operations: list[dict[str, Any]] = []
         self.values: list[Array] = []
         self.masks: list[tuple[Array, float, bool]] = []
@@ -90,9 +89,28 @@ class Recording:
         """Whether an operation of this name is recorded, or may give another result."""
         return self.records or name in self._names
 
+    @contextmanager
+    def built(self, line: str) -> Iterator[None]:
+        """What is called within is a part of a graph, which this line of the user's code has made before."""
+        self._built.append((line, len(code_lines())))
+        try:
+            yield
+        finally:
+            self._built.pop()
+
+    def _lines(self) -> list[str]:
+        """Of the user's code, the innermost first: a graph's between what it calls and what calls it."""
+        running = code_lines()
+        lines, told = list[str](), 0
+        for line, outside in reversed(self._built):
+            inside = max(told, len(running) - outside)
+            lines += [*running[told:inside], line]
+            told = inside
+        return lines + running[told:]
+
     def key_of(self, name: str) -> tuple[str, list[str]]:
         """Return the key of the next operation of this name, and its lines of code, the innermost first."""
-        lines = [*code_lines(), *reversed(self.built)]
+        lines = self._lines()
         place = " ".join([name, *self._layers[-1:], *lines[:1]])
         number = self._counts[place]
         self._counts[place] += 1
