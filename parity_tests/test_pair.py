@@ -217,6 +217,12 @@ def test_calls_in_another_order_are_paired_though_a_later_one_deviates() -> None
     repaired = repaired_calls(points, lambda point: 1.0 if (point.keras, point.torch) in same else 0.25)
     assert [point.torch for point in repaired] == ["dropout#1", "dropout", "dropout#2", "dropout#3"]
     assert repaired_calls(points, lambda _: 0.25) == points
+    # Behind a layer that deviates no call fits: they stay in the order of those before it.
+    behind = [Point(f"norm{tap}", f"bn{tap}") for tap in taps]
+    repaired = repaired_calls(
+        [*points, *behind], lambda point: 1.0 if (point.keras, point.torch) in same else 0.25
+    )
+    assert [point.torch for point in repaired[4:]] == ["bn#1", "bn", "bn#2", "bn#3"]
 
 
 def test_masked_scores_hide_no_difference_of_the_others() -> None:

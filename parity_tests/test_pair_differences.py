@@ -10,6 +10,7 @@ import pytest
 from parity.common.external.mapping.name_similarity import ranked, words_of
 from parity.common.external.pairs.differences import Difference, differences
 from parity.common.external.pairs.expressions import Expression
+from parity.common.external.pairs.forms import simplified
 
 NUMBERS = itertools.count()
 
@@ -24,7 +25,14 @@ def of(name: str, *operands: Expression | float, **settings: object) -> Expressi
     return Expression(name, each, tuple(settings.items()), tensor=next(NUMBERS), line="model.py:3")
 
 
+def of_shape(
+    name: str, shape: tuple[int, ...], *operands: Expression | float, **settings: object
+) -> Expression:
+    return replace(of(name, *operands, **settings), shape=shape)
+
+
 X, Y, Z = shared(0), shared(1), shared(2)
+ROWS = replace(X, shape=(8, 5))
 
 
 @pytest.mark.parametrize(
@@ -46,6 +54,7 @@ X, Y, Z = shared(0), shared(1), shared(2)
         (of("add", of("add", X, Y), Z), of("add", X, Y), ["too_much"]),
         (of("tanh", of("mul", X, 2.0)), of("tanh", of("mul", X, 3.0)), ["number"]),
         (of("std", X, Y), of("sqrt", of("mean", Z)), ["other"]),
+        (of_shape("mean", (8,), ROWS, axis=1), of("div", of("sum", of("where", Z, ROWS, 0.0), axis=1), of("sum", Z, axis=1)), ["mask"]),
         # A sum is the same in any order, and two differences are two.
         (of("add", of("mul", Y, 2.0), X), of("add", X, of("mul", Y, 3.0)), ["number"]),
         (of("div", of("mul", X, 2.0), of("exp", Y)), of("div", of("mul", X, 3.0), of("exp", Z)), ["number", "operand"]),
@@ -68,6 +77,13 @@ def test_what_one_side_has_too_much_is_told_in_its_own_words() -> None:
     assert (
         str(found) == "something too much: torch computes smooth(t0) * 2 where Keras goes on with smooth(t0)"
     )
+
+
+def test_a_condition_that_is_told_twice_is_one_but_for_pairs_of_rows() -> None:
+    kept = replace(of("ne", X, 0.0), shape=(8, 5))
+    assert simplified(of_shape("or", (8, 5), kept, kept)) == kept
+    pairs = of_shape("and", (8, 5, 5), replace(kept, shape=(8, 5, 1)), replace(kept, shape=(8, 1, 5)))
+    assert simplified(pairs) == pairs
 
 
 def test_what_a_loop_computes_is_read_once() -> None:

@@ -317,6 +317,11 @@ WRONG: dict[str, tuple[Case, str, str]] = {
         "loss:batch",
         "sum(pow(output/box, 2)) + 1)) where Keras computes mean(1 - (",
     ),
+    "sums of the batch, of a model that looks at it": (
+        Case(("centred", "Centred"), own=(("overlap", "overlap"),), targets=("box",)),
+        "loss:batch",
+        "torch's loss is of the batch as a whole, Keras's is the mean of the losses of its samples",
+    ),
     "a root": (
         replace(BINARY, own=(("squares", "root"),)),
         "operation:too_much",

@@ -135,6 +135,13 @@ def masked():
     return keras.Model(x, Positive(name="positive")(layers.Reshape((4, 1), name="column")(y)))
 
 
+def centred():
+    """Four numbers a sample, less their means over the batch."""
+    x = keras.Input((6,), name="x")
+    y = layers.Dense(4, name="box")(layers.Dense(8, activation="tanh", name="trunk")(x))
+    return keras.Model(x, y - ops.mean(y, axis=0))
+
+
 def coded():
     """What passes is to be small, by a factor that Keras keeps as float32."""
     x = keras.Input((6,), name="x")

@@ -217,6 +217,14 @@ class Masked(nn.Module):
         return self.box(torch.tanh(self.trunk(x)))[..., None]
 
 
+class Centred(Masked):
+    """Less their means over the batch."""
+
+    def forward(self, x):
+        y = super().forward(x).squeeze(-1)
+        return y - y.mean(0)
+
+
 def squares_above_zero(outputs, targets):
     shown = outputs > 0
     return ((outputs - targets).square() * shown).sum() / shown.sum()

@@ -43,6 +43,7 @@ RECURRENT = ("lstm", "gru", "simple_rnn")
 KINDS = {
     "number": "another number",
     "divisor": "another divisor",
+    "mask": "a mask in one of two means",
     "operand": "another tensor",
     "order": "operands exchanged",
     "shift": "operands moved by one place",
@@ -112,6 +113,8 @@ class Difference:
             return ", then ".join([str(self.keras), *self.keras.chain])
         if self.kind == "arrangement":
             return _as_arranged(self.keras)
+        if self.kind == "mask" and self.torch.name == "mean":
+            return f"the mean of what the mask keeps, {self._keras_told},"
         if self.kind == "divisor":
             return f"a sum divided by {self._keras_told}"
         recurrent = self.keras.name in RECURRENT and any(
@@ -175,8 +178,12 @@ def _differences(torch: Expression, keras: Expression, seen: set[tuple[int, int]
     quotients = _as_quotient(torch, keras), _as_quotient(keras, torch)
     if quotients[0] is not torch or quotients[1] is not keras:
         found = _of_one_operation(*quotients, set(seen))
-        if len(found) == 1 and found[0].keras is quotients[1].operands[1]:
+        divisors = [each.operands[1] for each in quotients]
+        if len(found) == 1 and found[0].keras is divisors[1]:
             return [replace(found[0], kind="divisor")]
+        hides = len(found) == 2 and found[0].kind in ("left_out", "too_much")
+        if hides and (found[1].torch, found[1].keras) == tuple(divisors):
+            return [Difference("mask", torch, keras)]
     torch, keras = _as_product(torch, keras), _as_product(keras, torch)
     if torch.name == keras.name and _is_broadcast(torch) and not _is_broadcast(keras):
         return [Difference("broadcast", torch, keras)]

@@ -147,9 +147,16 @@ def _reached(made: Expression, names: tuple[str, ...]) -> Expression | None:
 
 
 def _all_of(made: Expression) -> Expression:
-    """What is true together with what always is."""
+    """What is true together with what always is, or with itself."""
     rest = [each for each in made.operands if _filled(each) != 1]
-    return rest[0] if len(rest) == 1 else made
+    return rest[0] if len(rest) == 1 else _once(made)
+
+
+def _once(made: Expression) -> Expression:
+    """A condition that is told twice, element by element, as a mask that two layers hand on."""
+    one, *others = made.operands
+    is_same = all((each, each.shape, each.chain) == (one, one.shape, one.chain) for each in others)
+    return one if is_same and one.shape == made.shape else made
 
 
 def _filled(made: Expression) -> float | None:
@@ -173,5 +180,6 @@ _SIMPLER: dict[str, Callable[[Expression], Expression]] = {
     "add": _sum,
     "mul": _factors,
     "and": _all_of,
+    "or": _once,
     "sqrt": _deviation,
 }

@@ -348,31 +348,57 @@ def _formula(bench: Bench, number: int, passed: PassResult) -> str | None:
 
 def _of_batch(bench: Bench, passes: Sequence[PassResult], batch: int) -> Explanation | None:
     """One side's loss is a mean over samples, the other's is of the batch as a whole."""
-    half = batch // 2
-    if not half:
+    if batch < 2:
         return None
-    parts = _passes(bench, half), _passes(bench, batch, start=half)
-    additive = []
-    for side, whole in enumerate(passes):
-        for name, output in whole.outputs.items():
-            if (
-                tensor_deviation(output, np.concatenate([p[side].outputs[name] for p in parts]))
-                > limits.LIVE_FLOAT64
-            ):
-                return None  # the model itself looks at the batch
-        mean = (half * _mean(parts[0][side]) + (batch - half) * _mean(parts[1][side])) / batch
-        # Some functions compute in float32, whatever they are given.
-        additive.append(_close([_mean(whole)], [mean], limits.AMPLIFIED_BY_A_PASS))
-    if additive[0] == additive[1]:
+    evidence = "the losses of two halves of the batch make that of the whole in {}, and not in {}"
+    separate = _by_halves(bench, passes, batch)
+    if separate is None:
+        evidence = "with other targets of half of the samples what is sent back to the others is the same in {}, and not in {}"
+        separate = _by_targets(bench, passes, batch)
+    if separate is None or separate[0] == separate[1]:
         return None
-    one, other = ("torch", "Keras") if additive[0] else ("Keras", "torch")
+    one, other = ("torch", "Keras") if separate[0] else ("Keras", "torch")
     return Explanation(
         "loss:batch",
         f"{one}'s loss is of the batch as a whole, {other}'s is the mean of the losses of its samples",
         "likely",
         f"take the loss of each sample in {one}, and the mean of these",
-        f"by experiment: the losses of two halves of the batch make that of the whole in {other}, and not in {one}",
+        f"by experiment: {evidence.format(other, one)}",
     )
+
+
+def _by_halves(bench: Bench, passes: Sequence[PassResult], batch: int) -> list[bool] | None:
+    """Whether Keras's and torch's losses of two halves of the batch make that of the whole; None where the model itself looks at the batch."""
+    half, additive = batch // 2, []
+    parts = _passes(bench, half), _passes(bench, batch, start=half)
+    for side, whole in enumerate(passes):
+        for name, output in whole.outputs.items():
+            joined = np.concatenate([p[side].outputs[name] for p in parts])
+            if joined.shape != output.shape or tensor_deviation(output, joined) > limits.LIVE_FLOAT64:
+                return None
+        mean = (half * _mean(parts[0][side]) + (batch - half) * _mean(parts[1][side])) / batch
+        # Some functions compute in float32, whatever they are given.
+        additive.append(_close([_mean(whole)], [mean], limits.AMPLIFIED_BY_A_PASS))
+    return additive
+
+
+def _by_targets(bench: Bench, passes: Sequence[PassResult], batch: int) -> list[bool] | None:
+    """Whether what Keras's and torch's losses send back to some samples is the same with other targets of the others; None where others' are
+    no targets of theirs.
+    """
+    independent, half = [], batch // 2
+    for whole, (side, _, inputs), loss in zip(passes, bench.sides, bench.losses, strict=True):
+        moved = _moved(loss).targets
+        targets = {
+            name: np.concatenate([own[:half], moved[name][half:]]) for name, own in loss.targets.items()
+        }
+        try:
+            mixed = taken(side, inputs, replace(loss, targets=targets), training=True, taps=False)
+        except ExternalModelError:
+            return None
+        apart = [tensor_deviation(due[:half], own[:half]) for due, own in sent_back(whole, mixed).values()]
+        independent.append(max(apart, default=0.0) <= limits.AMPLIFIED_BY_A_PASS)
+    return independent
 
 
 def _unknown(passes: Sequence[PassResult]) -> Explanation:

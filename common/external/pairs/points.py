@@ -209,6 +209,8 @@ def _crossed(anchor: tuple[int, int], anchors: list[tuple[int, int]]) -> bool:
 def repaired_calls(points: Sequence[Point], fits: Callable[[Point], float]) -> list[Point]:
     """The points with calls of one layer paired anew where more of them fit so: the models may call it in other orders.
 
+    Where none fits in any order, as behind something that deviates, they are paired as those of the layer before.
+
     fits: how well, 1 where both sides compute the same numbers at a point, 0 where these have other shapes.
     """
     from scipy import optimize
@@ -217,14 +219,22 @@ def repaired_calls(points: Sequence[Point], fits: Callable[[Point], float]) -> l
     groups: dict[tuple[str, str, bool], list[int]] = {}
     for number, point in enumerate(found):
         groups.setdefault((point.keras_layer, point.torch_layer, point.linear), []).append(number)
+    before: Sequence[int] = ()
     for members in groups.values():
         count = len(members)
-        if not 1 < count <= _MOST_CALLS or all(fits(found[number]) == 1 for number in members):
+        if not 1 < count <= _MOST_CALLS:
+            continue
+        if all(fits(found[number]) == 1 for number in members):
+            before = range(count)
             continue
         calls = [found[number].torch for number in members]
         gains = np.array([[fits(replace(found[n], torch=tap)) for tap in calls] for n in members])
         # As they stand where nothing speaks for another order.
         _, order = optimize.linear_sum_assignment(gains + np.eye(count) / 10 / count, maximize=True)
+        if (gains == 1).any():
+            before = order
+        elif len(before) == count:
+            order = before
         for number, call in zip(members, order, strict=True):
             found[number] = replace(found[number], torch=calls[call])
     return found

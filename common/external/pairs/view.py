@@ -24,7 +24,7 @@ from parity.common.external.pairs.computations import (
 )
 from parity.common.external.pairs.differences import RECURRENT, Difference, alike, differences, is_weak
 from parity.common.external.pairs.explain import Attribution, DeviatingTensor, made
-from parity.common.external.pairs.expressions import CAUSAL, HIDDEN, UNNAMED, Expression
+from parity.common.external.pairs.expressions import CAUSAL, HIDDEN, UNNAMED, Expression, is_far_below
 from parity.common.external.pairs.places import CAUSE, Place, Replacement, Substitution, recorded
 from parity.common.external.pairs.reading import Reader
 from parity.common.external.process.layouts import back, block_of
@@ -513,12 +513,18 @@ def _explanation(
         place += _lines_besides(difference.torch, line)
     at = f", as {difference.keras.line} does" if difference.keras.line else ""
     if len(due) > _LONG:
-        due = "what Keras computes"
+        due = "the mean of what the mask keeps" if difference.kind == "mask" else "what Keras computes"
     elif CAUSAL in due:
         due += " (in torch an attn_mask; F.scaled_dot_product_attention takes is_causal=True alone)"
     if difference.kind == "too_much" and "smooth_l1_loss(" in due:
         due += " (it is F.huber_loss, divided by beta)"
     fix = f"compute {due} there{at}"
+    hides = difference.keras.name == "where" and any(map(is_far_below, difference.keras.operands))
+    if difference.kind == "left_out" and hides and CAUSAL not in due:
+        fix = (
+            f"hide there what Keras hides{at}: nn.MultiheadAttention takes a key_padding_mask for it, nn.TransformerEncoder a"
+            " src_key_padding_mask, True where it hides"
+        )
     if difference.spread:
         fix += f"; or{difference.spread[1:]}: give both one shape by squeeze(-1), or [:, None]"
     if difference.kind == "broadcast":
