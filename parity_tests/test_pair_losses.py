@@ -653,6 +653,14 @@ TRAINING_STEPS: dict[str, tuple[list[Any], int, str]] = {
         0,
         "✓ torch ddp x2",
     ),
+    "that, and another dropout in the pass and a term too much in the loss": (
+        [
+            *("pair", "--keras", f"{KERAS}:dropped", "--torch", f"{TORCH}:Dropped", "--inputs", "x"),
+            *("--torch-loss", f"{TORCH}:penalized", "--data", SAMPLES, "--targets", "yes"),
+        ],
+        1,
+        "where     step 0, forward: forward/drop: ",
+    ),
     "torch's loss alone, and nothing of Keras's": (
         [
             *("pair", "--keras", f"{KERAS}:penalized", "--torch", f"{TORCH}:Penalized", "--inputs", "x"),

@@ -118,6 +118,15 @@ def compiled():
     return model
 
 
+def dropped():
+    """Likewise, with dropout."""
+    x = keras.Input((6,), name="x")
+    y = layers.Dropout(0.5, name="drop")(layers.Dense(8, activation="tanh", name="trunk")(x))
+    model = keras.Model(x, layers.Dense(1, name="logit")(y))
+    model.compile(loss=bce())
+    return model
+
+
 class Positive(layers.Layer):
     """Its mask hides what is not above zero from the loss."""
 

@@ -5,9 +5,9 @@ All that leaves here is Keras's: its names, its layouts.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from collections.abc import Mapping as AnyMapping
-from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
@@ -185,6 +185,30 @@ class Bench(LoadedPair):
             # Without gradients, as models are evaluated: some ask whether they are on.
             return self.torch.forward(self.inputs[1], **options)
         return taken(self.torch, self.inputs[1], self.losses[1], **options)
+
+    @property
+    def steps_pass_plainly(self) -> bool:
+        """Whether training steps of the users' own call the models once, with the samples as they are: then what layers make in them is
+        what they make in a pass of the model in training, too.
+        """
+        stepped = self.reference(True), self.torch_pass(True)
+        for passed, (side, _, inputs) in zip(stepped, self.sides, strict=True):
+            plain = side.forward(inputs, training=True).activations
+            if plain.keys() != passed.activations.keys() or any(
+                tensor_deviation(passed.activations[tap], value) > limits.LIVE_FLOAT64
+                for tap, value in plain.items()
+            ):
+                return False
+        return True
+
+    @contextmanager
+    def passes_alone(self) -> Iterator[None]:
+        """Within, no loss is compared, nor a training step: only passes of the models."""
+        kept, self.losses = self.losses, (BatchLoss((), {}), BatchLoss((), {}))
+        try:
+            yield
+        finally:
+            self.losses = kept
 
     def trace(self, training: bool) -> PairTrace:
         """Both once through."""

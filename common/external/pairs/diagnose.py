@@ -90,6 +90,7 @@ class PairSource(core.ObservationSource):
         self.forward = ForwardSearch(self.search)
         self.as_trained: list[TensorComparison] = []
         self.varies = varies
+        self._steps_plainly = False  # whether training steps of the users' own pass the models as they are
         self._replaced = False  # whether torch's model was given numbers, which depend on no input
 
     def observe(self) -> None:
@@ -109,8 +110,14 @@ class PairSource(core.ObservationSource):
             alike = all(tensor.agrees for tensor in self.as_trained if decides(tensor))
             # A loss that differs says nothing of layers whose outputs agree.
             forward = [tensor for tensor in self.as_trained if tensor.name.startswith("forward/")]
-            stage = "evaluation/" if self.bench.trains_by_step else "forward/"
+            by_step = self.bench.trains_by_step
+            stage = "evaluation/" if by_step else "forward/"
             outputs = [t for t in self.as_trained if t.name.startswith(stage) and decides(t)]
+            self._steps_plainly = by_step and self.bench.steps_pass_plainly
+            if self._steps_plainly:
+                with self.bench.passes_alone():
+                    passed = self.bench.trace(True)
+                    outputs += self.bench.outputs(passed.reference, passed.as_trained)
             if alike or all(tensor.agrees for tensor in outputs):
                 # Where more differs, what a layer makes of values that are put before it may be one of these.
                 rows = [*self.as_trained, *first.tensors] if alike else forward
@@ -135,15 +142,18 @@ class PairSource(core.ObservationSource):
         if self.search.barred:
             return
         with exact_constants(self.bench):
+            if self._steps_plainly:
+                with self.bench.passes_alone():
+                    yield from self.forward.run("forward", self.bench.trace(True))
+            elif not self.bench.trains_by_step:
+                last = yield from self.forward.run("forward", self._first)
             if self.bench.trains_by_step:
-                # What such a step calls is its own: only an evaluation shows what a pass of the model itself computes.
+                # What such a step calls may be its own: only an evaluation shows then what a pass of the model itself computes.
                 yield from self._evaluation()
                 last = self.bench.trace(True)
                 if apart := [place_of(tensor) for tensor in last.tensors if not tensor.agrees]:
                     self.search.compared.skip(apart)
                     last = self.bench.trace(True)
-            else:
-                last = yield from self.forward.run("forward", self._first)
             backward = BackwardSearch(self.search)
             yield from backward.loss(last)
             yield from backward.penalty(last)
