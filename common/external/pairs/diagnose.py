@@ -6,7 +6,7 @@ count; a setting that is found to be the cause is put right on the live model be
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 
 from parity.common.base.terminal import Terminal
@@ -110,14 +110,8 @@ class PairSource(core.ObservationSource):
             alike = all(tensor.agrees for tensor in self.as_trained if decides(tensor))
             # A loss that differs says nothing of layers whose outputs agree.
             forward = [tensor for tensor in self.as_trained if tensor.name.startswith("forward/")]
-            by_step = self.bench.trains_by_step
-            stage = "evaluation/" if by_step else "forward/"
-            outputs = [t for t in self.as_trained if t.name.startswith(stage) and decides(t)]
-            self._steps_plainly = by_step and self.bench.steps_pass_plainly
-            if self._steps_plainly:
-                with self.bench.passes_alone():
-                    passed = self.bench.trace(True)
-                    outputs += self.bench.outputs(passed.reference, passed.as_trained)
+            self._steps_plainly = self.bench.trains_by_step and self.bench.steps_pass_plainly
+            outputs = self._outputs()
             if alike or all(tensor.agrees for tensor in outputs):
                 # Where more differs, what a layer makes of values that are put before it may be one of these.
                 rows = [*self.as_trained, *first.tensors] if alike else forward
@@ -142,18 +136,10 @@ class PairSource(core.ObservationSource):
         if self.search.barred:
             return
         with exact_constants(self.bench):
-            if self._steps_plainly:
-                with self.bench.passes_alone():
-                    yield from self.forward.run("forward", self.bench.trace(True))
-            elif not self.bench.trains_by_step:
-                last = yield from self.forward.run("forward", self._first)
             if self.bench.trains_by_step:
-                # What such a step calls may be its own: only an evaluation shows then what a pass of the model itself computes.
-                yield from self._evaluation()
-                last = self.bench.trace(True)
-                if apart := [place_of(tensor) for tensor in last.tensors if not tensor.agrees]:
-                    self.search.compared.skip(apart)
-                    last = self.bench.trace(True)
+                last = yield from self._passes_of_steps()
+            else:
+                last = yield from self.forward.run("forward", self._first)
             backward = BackwardSearch(self.search)
             yield from backward.loss(last)
             yield from backward.penalty(last)
@@ -161,6 +147,30 @@ class PairSource(core.ObservationSource):
             yield from BufferSearch(self.search).run(last)
             if not self.bench.trains_by_step:
                 yield from self._evaluation()
+
+    def _outputs(self) -> list[TensorComparison]:
+        """The outputs in training; where a step is trained by that gives none, in an evaluation, and where it passes the models in that pass."""
+        stage = "evaluation/" if self.bench.trains_by_step else "forward/"
+        found = [t for t in self.as_trained if t.name.startswith(stage) and decides(t)]
+        if self._steps_plainly:
+            with self.bench.passes_alone():
+                trace = self.bench.trace(True)
+                found += self.bench.outputs(trace.reference, trace.as_trained)
+        return found
+
+    def _passes_of_steps(self) -> Generator[Finding, None, PairTrace]:
+        """Yield what differs in passes of models that have a training step of their own; return the trace of the steps then."""
+        if self._steps_plainly:
+            with self.bench.passes_alone():
+                yield from self.forward.run("forward", self.bench.trace(True))
+        # What a step calls may be its own: only an evaluation shows then what a pass of the model itself computes.
+        yield from self._evaluation()
+        last = self.bench.trace(True)
+        apart = [place_of(tensor) for tensor in last.tensors if not tensor.agrees]
+        if apart:
+            self.search.compared.skip(apart)
+            last = self.bench.trace(True)
+        return last
 
     def _evaluation(self) -> Iterator[Finding]:
         evaluated = self.bench.trace(False)
