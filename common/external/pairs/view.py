@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parity.common.diagnosis import limits
-from parity.common.diagnosis.result import Explanation
 from parity.common.external.pairs.bench import Bench
 from parity.common.external.pairs.computations import (
     Computation,
@@ -22,10 +21,11 @@ from parity.common.external.pairs.computations import (
     arrangements,
     named,
 )
-from parity.common.external.pairs.differences import RECURRENT, Difference, alike, differences, is_weak
+from parity.common.external.pairs.difference_told import explanation_of
+from parity.common.external.pairs.differences import Difference, alike, differences, is_weak
 from parity.common.external.pairs.explain import Attribution, DeviatingTensor, made
-from parity.common.external.pairs.expressions import CAUSAL, HIDDEN, UNNAMED, Expression, is_far_below
-from parity.common.external.pairs.places import CAUSE, Place, Replacement, Substitution, recorded
+from parity.common.external.pairs.expressions import CAUSAL, HIDDEN, UNNAMED, Expression
+from parity.common.external.pairs.places import Place, Replacement, Substitution, recorded
 from parity.common.external.pairs.reading import Reader
 from parity.common.external.process.layouts import back, block_of
 from parity.common.parity.deviation import tensor_deviation
@@ -35,10 +35,6 @@ DROPS = "that drops a share of"
 _TRIED = 12
 # Orders of the elements, for all calls of a line at once.
 _ORDERS = 4
-# A longer formula stands in the finding, and not again in what to do.
-_LONG = 120
-# Of more lines only the ends are told.
-_LISTED = 4
 
 
 class View:
@@ -268,7 +264,7 @@ class View:
             )
             if doubtful:
                 why += f"; only order or shape says which weights {', '.join(doubtful)} are: see mapping.yaml"
-            explanation = _explanation(each, torch, why, layers, confirmed and alone and not doubtful)
+            explanation = explanation_of(each, torch, why, layers, confirmed and alone and not doubtful)
             if apart := self._rounded(each):
                 line = each.torch.line or torch.line
                 text = f"{line}: a constant that code rounds to float32, and not alike on both sides: {apart:.1g} apart"
@@ -498,67 +494,9 @@ class View:
         )
         evidence = f"read from both passes: of equal tensors, and of the shapes {self._place.own.shape} and {self._place.due.shape}"
         return [
-            Attribution(_explanation(each, theirs, evidence, layers, confirmed=False))
+            Attribution(explanation_of(each, theirs, evidence, layers, confirmed=False))
             for each in self._opened(theirs, ours)
         ]
-
-
-def _explanation(
-    difference: Difference, whole: Expression, evidence: str, layers: tuple[str, ...], confirmed: bool
-) -> Explanation:
-    part = difference.torch if difference.torch.line else whole
-    line, due = part.line, difference.due
-    place = f"{line}, called in {part.called}" if part.called else line
-    if difference.kind == "other":
-        place += _lines_besides(difference.torch, line)
-    at = f", as {difference.keras.line} does" if difference.keras.line else ""
-    if len(due) > _LONG:
-        due = "the mean of what the mask keeps" if difference.kind == "mask" else "what Keras computes"
-    elif CAUSAL in due:
-        due += " (in torch an attn_mask; F.scaled_dot_product_attention takes is_causal=True alone)"
-    if difference.kind == "too_much" and "smooth_l1_loss(" in due:
-        due += " (it is F.huber_loss, divided by beta)"
-    fix = f"compute {due} there{at}"
-    hides = difference.keras.name == "where" and any(map(is_far_below, difference.keras.operands))
-    if difference.kind == "left_out" and hides and CAUSAL not in due:
-        fix = (
-            f"hide there what Keras hides{at}: nn.MultiheadAttention takes a key_padding_mask for it, nn.TransformerEncoder a"
-            " src_key_padding_mask, True where it hides"
-        )
-    if difference.spread:
-        fix += f"; or{difference.spread[1:]}: give both one shape by squeeze(-1), or [:, None]"
-    if difference.kind == "broadcast":
-        fix = "give both operands one shape: squeeze(-1), or [:, None]"
-    elif difference.kind == "left_out" and difference.keras.name in RECURRENT:
-        fix = (
-            f"torch's {difference.keras.name} takes no mask: give it pack_padded_sequence with the lengths, or read each sample's own last state,"
-            f" at its length - 1: that is what Keras repeats where its mask hides the input{at}"
-        )
-    return Explanation(
-        f"{CAUSE}{difference.kind}",
-        f"{place}: {difference}" if line else str(difference),
-        "confirmed" if confirmed else "likely",
-        fix,
-        evidence,
-        # Alike where the same line does the same otherwise.
-        defect=f"{(difference.keras if difference.kind == 'left_out' else difference.torch).name} {line}",
-        layers=layers,
-    )
-
-
-def _lines_besides(computed: Expression, line: str) -> str:
-    """The other lines of a file that take part in what is computed otherwise: any of these may be it."""
-    file, _, own = line.rpartition(":")
-    parts = {each.line.rpartition(":") for each in computed.parts()}
-    found = sorted(int(number) for name, _, number in parts if name == file and number != own)
-    if not found:
-        return ""
-    return f", with line{'s' * (len(found) > 1)} {_listed(found)}"
-
-
-def _listed(numbers: Sequence[int]) -> str:
-    shown = list(map(str, numbers))
-    return ", ".join(shown) if len(shown) <= _LISTED else f"{', '.join(shown[:2])} to {shown[-1]}"
 
 
 def _likeness(one: Expression, other: Expression) -> float:
