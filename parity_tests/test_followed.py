@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from parity.common import api
 from parity.common.base.errors import NotComparableError, RecordError
 from parity.common.diagnosis.result import Diagnosis
 from parity.common.external.scripts.recorded import diagnose_recorded, mapped
@@ -68,6 +70,8 @@ CASES = [
     *(("keras", f"keras_torch_{fault}", due) for fault, due in CROSS.items()),
     # Keras's momentum has the rate in it, torch's has not.
     ("torch_drops", "keras_rate drops", [("update", LATER)]),
+    ("keras_drops", "torch_rate drops", [("update", LATER)]),
+    ("keras_drops", "torch_rate drops as a velocity does", []),
     ("keras", "keras_loop", []),
     ("keras", "keras_loop_scaled", [("loss", 0)]),
     ("runs/reference", "runs/candidate", []),
@@ -380,6 +384,14 @@ def test_what_cannot_be_followed_is_refused(
 
 
 @pytest.mark.slow
+def test_of_a_script_that_did_not_finish_nothing_is_called_parity(runs: Path, tmp_path: Path) -> None:
+    shutil.copytree(runs / "torch_", tmp_path / "ended")
+    assert api.diagnose(runs / "torch", tmp_path / "ended", quiet=True).verdict == "parity"
+    (tmp_path / "ended" / "summary.json").unlink()
+    with pytest.raises(NotComparableError, match="up to there nothing differs"):
+        api.diagnose(runs / "torch", tmp_path / "ended", quiet=True)
+
+
 def test_a_run_does_not_follow_itself(runs: Path) -> None:
     """With overwrite=True it would remove what it follows."""
     with pytest.raises(RecordError, match="is where this run is recorded itself"):

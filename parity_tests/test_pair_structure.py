@@ -413,7 +413,7 @@ WRONG = [
         [
             (
                 "forward/head",
-                "operation:other",
+                "operation:mask",
                 "mean(first, axis=(1,)) where Keras computes sum(first * ne(the input x, 0)",
             )
         ],

@@ -212,4 +212,12 @@ def _diagnosis_of_scripts(records: Sequence[RunRecord]) -> tuple[Diagnosis, tupl
             f"{reference.folder} and {candidate.folder} record different scripts: {'; '.join(unlike)}"
         )
     budget = budget_of([reference], floors) if reference.summary is not None and floors else None
-    return diagnose_recorded(reference, candidate, budget), (reference, candidate)
+    found = diagnose_recorded(reference, candidate, budget)
+    unfinished = next((record for record in (reference, candidate) if record.summary is None), None)
+    if found.verdict == "parity" and unfinished is not None:
+        # What ended it may be what differs, as a state that cannot be written by the mapping.
+        raise NotComparableError(
+            f"{unfinished.folder}: the script did not finish ({len(unfinished.steps)} steps, and its recorder's finish() raised or was not called);"
+            " up to there nothing differs: see what it said, and record it again"
+        )
+    return found, (reference, candidate)

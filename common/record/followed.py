@@ -39,6 +39,10 @@ MEAN = "mean of gradients"
 
 # As many names are told of a model that another tensor is looked for in.
 _LISTED = 8
+# What gradients of its own cannot make of an update, as a share of it.
+_GROSS = 0.5
+# Two arrays of float32 are one times a number up to this share of the largest.
+_SAME_SCALE = 1e-5
 # States are kept at every step while they take less, and are of no more steps: what begins with a later epoch (a mode that
 # was not set back, gradients of an evaluation, a state that was not reset) is seen by no step but that.
 EVERY_STEP_BYTES, EVERY_STEP_COUNT = 2**28, 2000
@@ -177,7 +181,9 @@ class Follower:
         self._before: State = {}
         self._given: set[str] = set()
         self._trained: set[str] = set()
-        self._seen = False
+        self._seen, self._step = False, 0
+        # The slots of the last followed step as it ended.
+        self._left: tuple[int, Slots] = (-2, {})
 
     def wants(self, step: int) -> bool:
         """Whether this step is followed and its gradients were not seen yet."""
@@ -189,7 +195,7 @@ class Follower:
         Raises:
             RecordError: the model has not the reference's tensors, or a file of them is damaged.
         """
-        self._seen, self._placed = False, {}
+        self._step, self._seen, self._placed = step, False, {}
         if step in self.steps:
             own = self._live.tensors_now()
             self._before = {
@@ -216,7 +222,10 @@ class Follower:
             own = self._live.slots_now()
             kept = self._slots(step)
             self._placed = {slot: self._factor(slot) for slot in {*own, *kept, *self._slots(step + 1)}}
-            factors = {slot: factor * self._earlier(slot, step) for slot, factor in self._placed.items()}
+            factors = {
+                slot: factor * self._earlier(slot, step) * self._rescaled(slot, own)
+                for slot, factor in self._placed.items()
+            }
             both = {
                 slot: {n: np.multiply(a, factors[slot]) for n, a in kept[slot].items() if n in own[slot]}
                 for slot in kept.keys() & own.keys()
@@ -244,6 +253,7 @@ class Follower:
             return
         after, now, before = self._tensors(step + 1), self._live.tensors_now(), self._before
         kept, own = self._slots(step + 1), self._live.slots_now()
+        self._left = step, own
         alone = [slots[slot] for slots in (kept, own) for slot in slots if not self._shared(slot, kept, own)]
         # Slots by other names were not placed. They are equal while every step was followed, and then no more.
         if step == 0 or step - 1 in self.steps or not any(np.any(a) for of in alone for a in of.values()):
@@ -251,11 +261,17 @@ class Follower:
                 {n: _minus(s[n], before[n]) for n in self._given if n in before} for s in (after, now)
             )
             self._measures += measured(step, "update", due, made, eps=self._eps, weights=before)
+            due, made = (self._sums_of_biases(state) for state in (after, now))
+            both = measured(step, "update", due, made, eps=self._eps, weights=before)
+            self._measures += [one for one in both if one.difference > _GROSS * one.reference]
         due, made = ({n: s[n] for n in before if n in s and n not in self._trained} for s in (after, now))
         self._measures += measured(step, "buffers", due, made)
         for slot in (slot for slot in sorted(kept) if self._shared(slot, kept, own)):
-            theirs = {name: np.multiply(array, self._placed[slot]) for name, array in kept[slot].items()}
-            mine = {name: array for name, array in own[slot].items() if name not in self._own}
+            theirs, mine = (
+                {name: array for name, array in s.items() if name not in self._own}
+                for s in (kept[slot], own[slot])
+            )
+            theirs = {name: np.multiply(array, self._placed[slot]) for name, array in theirs.items()}
             # Keras makes all slots at once, torch when it needs them: one that is zero was not used.
             used = {n for s in (theirs, mine) for n, array in s.items() if np.any(array)}
             theirs, mine = ({n: a for n, a in s.items() if n in used} for s in (theirs, mine))
@@ -276,6 +292,32 @@ class Follower:
         if not (math.isfinite(before) and math.isfinite(now) and before and now):
             return 1.0
         return now / before if self._to_torch else before / now
+
+    def _sums_of_biases(self, state: State) -> State:
+        """How far a step has moved the sum of two biases of torch's that are one in Keras: both get its gradient, which is none of the
+        reference's, so that only twice as far tells.
+        """
+        pairs = [] if self._mapping is None else [p for p in self._mapping.tensors if p.rule == "two_biases"]
+        names = [pair.torch if self._to_torch else pair.keras for pair in pairs]
+        return {
+            of[0]: np.sum([_minus(state[name], self._before[name]) for name in of], axis=0)
+            for of in names
+            if all(name in self._before and name in state for name in of)
+        }
+
+    def _rescaled(self, slot: str, now: Slots) -> float:
+        """By what number the script itself has multiplied a slot since the step before ended, as some do for a velocity when its rate changes."""
+        step, left = self._left
+        if step + 1 != self._step:
+            return 1.0
+        for name, before in left.get(slot, {}).items():
+            after, square = now.get(slot, {}).get(name), float(np.square(before, dtype=np.float64).sum())
+            if after is not None and square:
+                factor = float(np.multiply(before, after, dtype=np.float64).sum()) / square
+                apart = np.abs(np.subtract(after, np.multiply(before, factor))).max()
+                same = apart <= _SAME_SCALE * np.abs(before).max()
+                return factor if same and abs(factor - 1) > _SAME_SCALE else 1.0
+        return 1.0
 
     def _whole(self, step: int) -> bool:
         return all(_path(self.reference, STATES, at).is_file() for at in (step, step + 1))

@@ -90,6 +90,7 @@ def main(folder: Path) -> None:
         fit(folder / "keras_large", evaluates=True, states=True)
     fit(folder / "keras_large_", "", True, evaluates=True, follow=folder / "keras_large")
     fit(folder / "keras_rate drops", "rate drops", True, follow=folder / "torch_drops", mapping=mapping)
+    fit(folder / "keras_drops", "rate drops", states=True)
     loop(folder / "keras_loop", follow=folder / "keras")
     loop(folder / "keras_loop_scaled", "loss scale", follow=folder / "keras")
 

@@ -90,8 +90,11 @@ def train(
                 with torch.no_grad():
                     model(images)
             model.train(fault != "still in inference" or step < LATER)
-            if fault == "rate drops" and step == LATER:
+            if fault.startswith("rate drops") and step == LATER:
                 optimizer.param_groups[0]["lr"] /= 10
+                # As Keras's velocity, which has the rate in it.
+                for state in optimizer.state.values() if "velocity" in fault else ():
+                    state["momentum_buffer"].mul_(10)
             if fault != "not zeroed" and (fault, step) != ("gradients of an evaluation", LATER):
                 optimizer.zero_grad()
             if gpt:
@@ -161,6 +164,8 @@ def main(folder: Path, part: str) -> None:
         mapping = folder / "mapping.yaml"
         for fault in CROSS:
             convnet(folder / f"keras_torch_{fault}", fault, True, follow=folder / "keras", mapping=mapping)
+        for fault in ("rate drops", "rate drops as a velocity does"):
+            convnet(folder / f"torch_{fault}", fault, True, follow=folder / "keras_drops", mapping=mapping)
         return
     convnet(folder / "torch", states=True)
     convnet(folder / "norm", norm=True, states=True)
