@@ -52,11 +52,11 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def told(folder: Path, first: str, second: str) -> tuple[Comparison, Diagnosis]:
+def told(folder: Path, first: str, second: str, by: str = "mapping.yaml") -> tuple[Comparison, Diagnosis]:
     """Both judgements, which never contradict each other."""
-    mapping = read_mapping(folder / "mapping.yaml")
+    mapping = read_mapping(folder / by)
     pair = [read_record(folder / name) for name in (first, second)]
-    if "keras" in f"{first} {second}":
+    if "keras" in f"{first} {second}" or by != "mapping.yaml":
         pair = [mapped(record, mapping) for record in pair]
     comparison, diagnosis = judge(pair).comparisons[0], diagnose_recorded(pair[0], pair[1])
     assert comparison.verdict == diagnosis.verdict
@@ -105,6 +105,14 @@ def test_of_a_large_model_a_step_behind_an_evaluation_is_judged(
     assert [(finding.stage, finding.step) for finding in diagnosis.findings] == due
     # No step but this, though torch's model is called without gradients within each.
     assert {each.step for each in read_measures(runs / second)} == {*range(9), LATER, 16}
+
+
+@pytest.mark.slow
+def test_one_bias_that_is_two_of_torch_moves_once(runs: Path) -> None:
+    right, _ = told(runs, "recurrent", "recurrent_one bias", "recurrent.yaml")
+    _, wrong = told(runs, "recurrent", "recurrent_two biases", "recurrent.yaml")
+    assert right.verdict == "parity"
+    assert "update: lstm.bias_ih_l0 is 2 times the reference's" in wrong.when.evidence
 
 
 @pytest.mark.slow

@@ -73,6 +73,17 @@ tensors:
   - {keras: head/bias, torch: head.bias, rule: same}
 """
 
+RECURRENT = """\
+keras: scripts:keras
+torch: scripts:torch
+tensors:
+  - {keras: lstm/lstm_cell/kernel, torch: lstm.weight_ih_l0, rule: transpose}
+  - {keras: lstm/lstm_cell/recurrent_kernel, torch: lstm.weight_hh_l0, rule: transpose}
+  - {keras: lstm/lstm_cell/bias, torch: [lstm.bias_ih_l0, lstm.bias_hh_l0], rule: two_biases}
+  - {keras: head/kernel, torch: head.weight, rule: transpose}
+  - {keras: head/bias, torch: head.bias, rule: same}
+"""
+
 
 def data() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Images float32 (samples, height, width), classes and texts (samples, tokens + 1)."""

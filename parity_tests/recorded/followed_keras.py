@@ -20,6 +20,7 @@ from parity_tests.recorded.followed import (
     LATER,
     MAPPING,
     PIXELS,
+    RECURRENT,
     batches,
     data,
     weights,
@@ -49,11 +50,16 @@ def parts(fault: str) -> tuple[keras.Model, keras.optimizers.Optimizer, keras.lo
 def fit(out: Path, fault: str = "", shuffled: bool = False, evaluates: bool = False, **options: Any) -> None:
     """`model.fit`. evaluates: after each third of the steps."""
     model, optimizer, loss = parts(fault)
-    model.compile(optimizer, loss)
     images, classes, _ = data()
+    images = images[..., None]
+    if fault == "recurrent":
+        images = images[..., 0]
+        head = keras.layers.Dense(CLASSES, name="head")
+        model = keras.Sequential([keras.Input((PIXELS, PIXELS)), keras.layers.LSTM(4, name="lstm"), head])
+    model.compile(optimizer, loss)
     order = list(batches(shuffled))
     rows = np.concatenate(order)
-    given = tf.data.Dataset.from_tensor_slices((images[rows, :, :, None], classes[rows])).batch(BATCH)
+    given = tf.data.Dataset.from_tensor_slices((images[rows], classes[rows])).batch(BATCH)
     callback = RecorderCallback(out, ids=lambda step: order[step], **options)
     third = LATER // 2
     thirds = {"epochs": 3, "steps_per_epoch": third, "validation_data": given.take(1)} if evaluates else {}
@@ -90,6 +96,8 @@ def main(folder: Path) -> None:
         fit(folder / "keras_large", evaluates=True, states=True)
     fit(folder / "keras_large_", "", True, evaluates=True, follow=folder / "keras_large")
     fit(folder / "keras_rate drops", "rate drops", True, follow=folder / "torch_drops", mapping=mapping)
+    (folder / "recurrent.yaml").write_text(RECURRENT)
+    fit(folder / "recurrent", "recurrent", states=True)
     fit(folder / "keras_drops", "rate drops", states=True)
     loop(folder / "keras_loop", follow=folder / "keras")
     loop(folder / "keras_loop_scaled", "loss scale", follow=folder / "keras")

@@ -50,6 +50,19 @@ class Convnet(nn.Module):
         return self.head(x.permute(0, 2, 3, 1).flatten(1))
 
 
+class Recurrent(nn.Module):
+    """An LSTM over the rows of an image; its second bias is frozen, as Keras has one."""
+
+    def __init__(self, both: bool) -> None:
+        super().__init__()
+        self.lstm, self.head = nn.LSTM(PIXELS, 4, batch_first=True), nn.Linear(4, CLASSES)
+        nn.init.zeros_(self.lstm.bias_hh_l0).requires_grad_(both)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(samples, height, width) to (samples, classes)."""
+        return self.head(self.lstm(x)[0][:, -1])
+
+
 class Gpt(nn.Module):
     """A causal transformer with a tied head."""
 
@@ -164,6 +177,12 @@ def main(folder: Path, part: str) -> None:
         mapping = folder / "mapping.yaml"
         for fault in CROSS:
             convnet(folder / f"keras_torch_{fault}", fault, True, follow=folder / "keras", mapping=mapping)
+        for name, both in (("one bias", False), ("two biases", True)):
+            model = Recurrent(both)
+            trained = [each for each in model.parameters() if each.requires_grad]
+            optimizer = torch.optim.SGD(trained, 0.05, 0.9)
+            options = {"follow": folder / "recurrent", "mapping": folder / "recurrent.yaml"}
+            train(folder / f"recurrent_{name}", model, optimizer, "", True, **options)
         for fault in ("rate drops", "rate drops as a velocity does"):
             convnet(folder / f"torch_{fault}", fault, True, follow=folder / "keras_drops", mapping=mapping)
         return
