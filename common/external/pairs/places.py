@@ -143,7 +143,5 @@ def later_key(key: str, calls: int) -> str:
 def calls_of(computation: Computation, key: str) -> int:
     """How often a pass calls the line of an operation."""
     line = key.rpartition(" ")[0]
-    return sum(
-        operation.keys[:1] != () and operation.keys[0].rpartition(" ")[0] == line
-        for operation in computation.operations
-    )
+    keys = (each.keys[0] for each in computation.operations if each.keys)
+    return sum(each.rpartition(" ")[0] == line for each in keys)
