@@ -400,6 +400,7 @@ def test_of_a_script_that_did_not_finish_nothing_is_called_parity(runs: Path, tm
         api.diagnose(runs / "torch", tmp_path / "ended", quiet=True)
 
 
+@pytest.mark.slow
 def test_a_run_does_not_follow_itself(runs: Path) -> None:
     """With overwrite=True it would remove what it follows."""
     with pytest.raises(RecordError, match="is where this run is recorded itself"):

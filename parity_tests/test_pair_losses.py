@@ -325,7 +325,7 @@ WRONG: dict[str, tuple[Case, str, str]] = {
     "a root": (
         replace(BINARY, own=(("squares", "root"),)),
         "operation:too_much",
-        "goes on with mean(pow(output - the target yes, 2)",
+        "torch computes sqrt(mean(pow(output - the target yes, 2))) where Keras goes on with mean(pow(output - the target yes, 2)",
     ),
     "another function": (
         replace(BINARY, own=(("squares", "errors"),)),

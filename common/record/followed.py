@@ -181,9 +181,10 @@ class Follower:
         self._before: State = {}
         self._given: set[str] = set()
         self._trained: set[str] = set()
-        self._seen, self._step = False, 0
-        # The slots of the last followed step as it ended.
-        self._left: tuple[int, Slots] = (-2, {})
+        self._seen = False
+        # The slots as this step and the one before ended, where these were followed.
+        self._ended: Slots = {}
+        self._left: Slots = {}
 
     def wants(self, step: int) -> bool:
         """Whether this step is followed and its gradients were not seen yet."""
@@ -195,7 +196,8 @@ class Follower:
         Raises:
             RecordError: the model has not the reference's tensors, or a file of them is damaged.
         """
-        self._step, self._seen, self._placed = step, False, {}
+        self._seen, self._placed = False, {}
+        self._left, self._ended = self._ended, {}
         if step in self.steps:
             own = self._live.tensors_now()
             self._before = {
@@ -253,7 +255,7 @@ class Follower:
             return
         after, now, before = self._tensors(step + 1), self._live.tensors_now(), self._before
         kept, own = self._slots(step + 1), self._live.slots_now()
-        self._left = step, own
+        self._ended = own
         alone = [slots[slot] for slots in (kept, own) for slot in slots if not self._shared(slot, kept, own)]
         # Slots by other names were not placed. They are equal while every step was followed, and then no more.
         if step == 0 or step - 1 in self.steps or not any(np.any(a) for of in alone for a in of.values()):
@@ -307,10 +309,7 @@ class Follower:
 
     def _rescaled(self, slot: str, now: Slots) -> float:
         """By what number the script itself has multiplied a slot since the step before ended, as some do for a velocity when its rate changes."""
-        step, left = self._left
-        if step + 1 != self._step:
-            return 1.0
-        for name, before in left.get(slot, {}).items():
+        for name, before in self._left.get(slot, {}).items():
             after, square = now.get(slot, {}).get(name), float(np.square(before, dtype=np.float64).sum())
             if after is not None and square:
                 factor = float(np.multiply(before, after, dtype=np.float64).sum()) / square

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from parity.common.diagnosis.result import StageSummary, Status, StepComparison, TensorComparison
 from parity.common.record.trace import TITLES
 
+_LITTLE_BUT_ROUNDING = 0.01  # allowed: only a tensor that is zero up to rounding may be so far off
 _WORST_FIRST: tuple[Status, ...] = ("differs", "inherits", "agrees")
 
 
@@ -117,7 +118,9 @@ def number(value: float) -> str:
 
 
 def agreeing_text(tensors: Sequence[TensorComparison]) -> str:
-    """How many tensors, and how far off at most."""
+    """How many tensors, and how far off at most; those that are little but rounding, and so may be off by much, are counted."""
     count = f"{len(tensors)} tensor{'s' if len(tensors) > 1 else ''}"
-    worst = max(tensor.deviation for tensor in tensors)
-    return f"{count}, equal" if not worst else f"{count}, at most {number(worst)}"
+    rounding = sum(tensor.allowed >= _LITTLE_BUT_ROUNDING for tensor in tensors)
+    worst = max((t.deviation for t in tensors if t.allowed < _LITTLE_BUT_ROUNDING), default=0.0)
+    text = f"{count}, equal" if not worst else f"{count}, at most {number(worst)}"
+    return f"{text}; {rounding} of rounding alone" if rounding else text

@@ -306,10 +306,12 @@ def _reached(side: int, before: int, after: int, window: int, stride: int, ceil_
 
 def _pads_by_itself(item: Item) -> bool:
     """Whether a layer gives more or fewer windows than its declared padding makes, as one that pads in its own call does."""
-    declared, strides = item.info.settings["padding"], item.info.settings["strides"]
-    before, after = (item.sides(shapes, item.rank) for shapes in (item.info.inputs, item.info.outputs))
-    if not item.info.overridden or before is None or after is None or item.kind not in _CONVOLUTIONS:
+    if not item.info.overridden or item.kind not in _CONVOLUTIONS:
         return False
+    before, after = (item.sides(shapes, item.rank) for shapes in (item.info.inputs, item.info.outputs))
+    if before is None or after is None:
+        return False
+    declared, strides = item.info.settings["padding"], item.info.settings["strides"]
     windows = _numbers(item.info.settings["kernel_size"], item.rank)
     dilations = _numbers(item.info.settings.get("dilation"), item.rank)
     for axis, (side, stride) in enumerate(zip(before, _numbers(strides, item.rank), strict=True)):

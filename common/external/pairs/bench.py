@@ -186,13 +186,14 @@ class Bench(LoadedPair):
             return self.torch.forward(self.inputs[1], **options)
         return taken(self.torch, self.inputs[1], self.losses[1], **options)
 
-    @property
-    def steps_pass_plainly(self) -> bool:
+    def steps_pass_plainly(self, trace: PairTrace) -> bool:
         """Whether training steps of the users' own call the models once, with the samples as they are: then what layers make in them is
         what they make in a pass of the model in training, too.
+
+        Args:
+            trace: of the steps, with the models as they are now.
         """
-        stepped = self.reference(True), self.torch_pass(True)
-        for passed, (side, _, inputs) in zip(stepped, self.sides, strict=True):
+        for passed, (side, _, inputs) in zip((trace.reference, trace.as_trained), self.sides, strict=True):
             plain = side.forward(inputs, training=True).activations
             if plain.keys() != passed.activations.keys() or any(
                 tensor_deviation(passed.activations[tap], value) > limits.LIVE_FLOAT64

@@ -42,13 +42,11 @@ class ComparedPoints:
         traces = [self._bench.trace(training) for training in (True, False)]
 
         def fits(point: Point) -> float:
-            rows = [
+            rows = (
                 compared(point.name, each.expected[point.name], each.as_trained.activations.get(point.torch))
                 for each in traces
-                if point.name in each.expected
-            ]
-            gains = (1.0 if row.agrees else 0.25 * np.isfinite(row.deviation) for row in rows)
-            return max(gains, default=0.0)
+            )
+            return max(1.0 if row.agrees else 0.25 * np.isfinite(row.deviation) for row in rows)
 
         self._keep(repaired_calls(points, fits))
 

@@ -110,7 +110,7 @@ class PairSource(core.ObservationSource):
             alike = all(tensor.agrees for tensor in self.as_trained if decides(tensor))
             # A loss that differs says nothing of layers whose outputs agree.
             forward = [tensor for tensor in self.as_trained if tensor.name.startswith("forward/")]
-            self._steps_plainly = self.bench.trains_by_step and self.bench.steps_pass_plainly
+            self._steps_plainly = self.bench.trains_by_step and self.bench.steps_pass_plainly(first)
             outputs = self._outputs()
             if alike or all(tensor.agrees for tensor in outputs):
                 # Where more differs, what a layer makes of values that are put before it may be one of these.
@@ -149,7 +149,7 @@ class PairSource(core.ObservationSource):
                 yield from self._evaluation()
 
     def _outputs(self) -> list[TensorComparison]:
-        """The outputs in training; where a step is trained by that gives none, in an evaluation, and where it passes the models in that pass."""
+        """The outputs in training. A training step of the users' own has none: there those of an evaluation, and of the pass that it makes."""
         stage = "evaluation/" if self.bench.trains_by_step else "forward/"
         found = [t for t in self.as_trained if t.name.startswith(stage) and decides(t)]
         if self._steps_plainly:

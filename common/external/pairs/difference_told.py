@@ -53,7 +53,7 @@ def _to_do(difference: Difference) -> str:
             " src_key_padding_mask, True where it hides"
         )
     if len(due) > _LONG:
-        due = "the mean of what the mask keeps" if difference.kind == "mask" else "what Keras computes"
+        due = "the mean by that mask or weights" if difference.kind == "mask" else "what Keras computes"
     elif CAUSAL in due:
         due += " (in torch an attn_mask; F.scaled_dot_product_attention takes is_causal=True alone)"
     elif difference.kind == "too_much" and "smooth_l1_loss(" in due:

@@ -43,7 +43,7 @@ RECURRENT = ("lstm", "gru", "simple_rnn")
 KINDS = {
     "number": "another number",
     "divisor": "another divisor",
-    "mask": "a mask in one of two means",
+    "mask": "a mask, or weights, in one of two means",
     "operand": "another tensor",
     "order": "operands exchanged",
     "shift": "operands moved by one place",
@@ -114,7 +114,7 @@ class Difference:
         if self.kind == "arrangement":
             return _as_arranged(self.keras)
         if self.kind == "mask" and self.torch.name == "mean":
-            return f"the mean of what the mask keeps, {self._keras_told},"
+            return f"the mean by that mask or weights, {self._keras_told},"
         if self.kind == "divisor":
             return f"a sum divided by {self._keras_told}"
         recurrent = self.keras.name in RECURRENT and any(

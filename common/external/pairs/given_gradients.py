@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from parity.common import reference
 from parity.common.diagnosis import limits
 from parity.common.diagnosis.result import Explanation
 from parity.common.external.mapping.models import exact_constants
 from parity.common.external.pairs.bench import Bench, frozen_apart
 from parity.common.external.pairs.observed_optimizers import CLIPPED, CLIPS
-from parity.common.external.process.pass_result import Array, Arrays
+from parity.common.external.process.pass_result import Arrays
 from parity.common.parity.deviation import tensor_deviation
 from parity.common.spec.external.target import Target
+from parity.common.spec.optimizers import parse_optimizer
 from parity.common.spec.optimizers.base import COMMON
 from parity.common.state.zero_gradient import measured_zero_gradients
 
@@ -121,36 +123,27 @@ def _clipping_by_element(
     for (who, other), clip, limit in itertools.product(
         _SIDES, ("clip_value", "clip_norm"), numbers_held(bench)
     ):
-        clipped = [{name: _clipped(value, clip, limit) for name, value in each.items()} for each in sets]
-        reached = [n for n, pair in enumerate(zip(sets, clipped, strict=True)) if _differ(*pair)]
-        if not reached or reached[0] < step:
+        rule = parse_optimizer({"kind": "sgd", "learning_rate": 1.0, clip: limit, "clip_epsilon": 0.0})
+        clipped = [reference.clip(rule, each) for each in sets]
+        reached = (
+            n
+            for n, each in enumerate(sets)
+            if any(not np.array_equal(value, clipped[n][name]) for name, value in each.items())
+        )
+        if next(reached, -1) < step:
             continue
         given = (clipped, sets) if who == "torch" else (sets, clipped)
         own, theirs = moves(bench, optimizers, given[0], rate, given[1])
-        if max(tensor_deviation(own[name], theirs[name]) for name in own) > limits.ROUNDED_CONSTANT:
-            continue
-        does, *ways_to = (text.format(limit) for text in CLIPPED[clip])
-        told = dict(zip(("Keras", "torch"), ways_to, strict=True))
-        return _one_clips(who, other, does, "", told, len(sets))
+        if max(tensor_deviation(own[name], theirs[name]) for name in own) <= limits.ROUNDED_CONSTANT:
+            return _one_clips(who, other, clip, limit, len(sets))
     return None
 
 
-def _clipped(value: Array, clip: str, limit: float) -> Array:
-    if clip == "clip_value":
-        return np.clip(value, -limit, limit)
-    norm = float(np.sqrt(np.square(value).sum()))
-    return value * min(1.0, limit / norm) if norm else value
-
-
-def _differ(ones: Arrays, others: Arrays) -> bool:
-    return any(not np.array_equal(value, others[name]) for name, value in ones.items())
-
-
-def _one_clips(
-    who: str, other: str, does: str, norm: str, told: Mapping[str, str], updates: int
-) -> Explanation:
-    """That one side alone clips, found by experiment. norm: what else is to say of it. told: how each side does so."""
-    text = f"clipping: {who} {does}, and {other} does not{norm}"
+def _one_clips(who: str, other: str, clip: str, limit: float, updates: int, besides: str = "") -> Explanation:
+    """That one side alone clips, found by experiment. besides: what else is to say of it."""
+    does, *ways = (text.format(limit) for text in CLIPPED[clip])
+    told = dict(zip(("Keras", "torch"), ways, strict=True))
+    text = f"clipping: {who} {does}, and {other} does not{besides}"
     fix = f"in {other}: {told[other]}; or no clipping in {who}"
     evidence = f"by experiment: given gradients that are clipped so, {other}'s optimizer makes the same {updates} updates"
     return Explanation("setting:clipping", text, "confirmed", fix, evidence)
@@ -201,11 +194,8 @@ def _clipping(
         limit = next(holding, None)
         if limit is None:
             continue
-        does, *ways_to = (text.format(limit) for text in CLIPPED["clip_global_norm"])
-        told = dict(zip(("Keras", "torch"), ways_to, strict=True))
-        return _one_clips(
-            who, other, does, f"; at step {step} that norm is {norms[step]:.6g}", told, len(sets)
-        )
+        norm = f"; at step {step} that norm is {norms[step]:.6g}"
+        return _one_clips(who, other, "clip_global_norm", limit, len(sets), norm)
     return None
 
 

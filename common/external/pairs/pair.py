@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -52,7 +52,7 @@ from parity.common.external.pairs.dropout import (
     without_masks,
 )
 from parity.common.external.pairs.joined import SAMPLES, is_plain, join_samples
-from parity.common.external.pairs.later_steps import bench_before, told_of
+from parity.common.external.pairs.later_steps import bench_at, bench_before, told_of
 from parity.common.external.pairs.longer_updates import longer_updates
 from parity.common.external.pairs.objectives import Objective
 from parity.common.external.pairs.rates import settle_rates
@@ -302,9 +302,12 @@ class _Flow:
         when = _when(result)
         found = self._diagnosed(when)
         if not found.findings and when is not None and when.step == 0:
-            copy_weights(asked, opened, mapping)
-            with limits.as_of_trainings():
-                found = self._diagnosed(when)
+            # What shows of some samples alone, as a row of a table that few of them read.
+            self.bench = bench_at(0, self.bench, asked, spec)
+            for closely in (nullcontext, limits.as_of_trainings):
+                copy_weights(asked, opened, mapping)
+                with closely():
+                    found = found if found.findings else told_of(0, self._diagnosed(when))
         if not found.findings:
             later = None if when is None else self._diagnosed_later(when, spec, placements[0])
             if asked.precision == "float64" and not _beyond_rounding(later):
