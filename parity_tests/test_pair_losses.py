@@ -150,6 +150,7 @@ BINARY = Case(("binary", "Binary"), targets=("yes",))
 LISTED = Case(("listed", "Listed"))
 PENALIZED = Case(("penalized", "Penalized"), own=(("bce", "penalized"),), targets=("yes",))
 EQUAL = {
+    "three terms": replace(BINARY, own=(("three_terms", "three_terms"),)),
     "a loss of each": replace(Case(), ours=("label=CrossEntropyLoss,box=mse,weight=0.5",)),
     "classes in a column": replace(
         Case(), ours=("label=CrossEntropyLoss", "box=mse"), targets=("column", "box")
@@ -341,6 +342,26 @@ WRONG: dict[str, tuple[Case, str, str]] = {
         replace(PENALIZED, own=(("bce", "unpenalized"),)),
         "operation:left_out",
         "+ (0.01 * sum(pow(trunk/kernel, 2)))",
+    ),
+    "a factor of one of three terms": (
+        replace(BINARY, own=(("three_terms", "another_factor"),)),
+        "operation:number",
+        "another number: torch has 0.5 * mean(abs(output)) where Keras has 0.25 * mean(abs(output))",
+    ),
+    "a term too much": (
+        replace(BINARY, own=(("three_terms", "four_terms"),)),
+        "operation:term_too_much",
+        "a term too much: torch adds 0.1 * sum(pow(output, 4)), and Keras does not",
+    ),
+    "a term left out": (
+        replace(BINARY, own=(("three_terms", "two_terms"),)),
+        "operation:term_left_out",
+        "a term left out: Keras adds 0.25 * mean(abs(output)), and torch does not",
+    ),
+    "another function in one of three terms": (
+        replace(BINARY, own=(("three_terms", "another_term"),)),
+        "operation:operation",
+        "torch computes sigmoid(output) where Keras computes tanh(output)",
     ),
     "what a mask of Keras's hides": (
         Case(("masked", "Masked"), own=(("squares", "squares"),), targets=("box",)),

@@ -257,3 +257,24 @@ def coded(outputs, targets):
 
 def of_box(outputs, targets):
     return F.mse_loss(outputs["box"], targets)
+
+
+def three_terms(outputs, targets):
+    return F.mse_loss(outputs, targets) + outputs.abs().mean() / 4 + outputs.tanh().square().mean() / 2
+
+
+def another_factor(outputs, targets):
+    return F.mse_loss(outputs, targets) + outputs.abs().mean() / 2 + outputs.tanh().square().mean() / 2
+
+
+def four_terms(outputs, targets):
+    more = 0.1 * outputs.pow(4).sum() + outputs.abs().mean() / 4
+    return F.mse_loss(outputs, targets) + more + outputs.tanh().square().mean() / 2
+
+
+def two_terms(outputs, targets):
+    return outputs.tanh().square().sum() / (2 * len(outputs)) + F.mse_loss(outputs, targets)
+
+
+def another_term(outputs, targets):
+    return F.mse_loss(outputs, targets) + outputs.abs().mean() / 4 + outputs.sigmoid().square().mean() / 2

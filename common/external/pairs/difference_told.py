@@ -46,6 +46,10 @@ def _to_do(difference: Difference) -> str:
             f"torch's {keras.name} takes no mask: give it pack_padded_sequence with the lengths, or read each sample's own last state, at its"
             f" length - 1: that is what Keras repeats where its mask hides the input{at}"
         )
+    if difference.kind == "term_too_much":
+        return "leave it out, or add it in Keras"
+    if difference.kind == "term_left_out":
+        return f"add it{at}" if len(due) > _LONG else f"add {due}{at}"
     hides = keras.name == "where" and any(map(is_far_below, keras.operands))
     if difference.kind == "left_out" and hides and CAUSAL not in due:
         return (

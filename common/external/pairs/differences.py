@@ -55,8 +55,14 @@ KINDS = {
     "sequence": "operations in another order",
     "left_out": "something left out",
     "too_much": "something too much",
+    "term_left_out": "a term left out",
+    "term_too_much": "a term too much",
     "other": "another computation",
 }
+
+
+BY_ITSELF = "; each of these tried by itself"
+_TERMS = ("term_left_out", "term_too_much")
 
 
 @dataclass(frozen=True)
@@ -64,14 +70,14 @@ class Difference:
     """One difference: kind, of KINDS; the parts of torch's and Keras's expressions that differ, the smallest that show it.
 
     inner: where one does more with what both compute, and that differs too: what torch and Keras compute of it.
-    shown: whether it was tried by itself.
+    shown: what says of this one by itself that it differs, '' where nothing was tried.
     """
 
     kind: str
     torch: Expression
     keras: Expression
     inner: tuple[Expression, Expression] | None = None
-    shown: bool = False
+    shown: str = ""
 
     # What else differs inside of what both compute is left out.
     @property
@@ -133,6 +139,11 @@ class Difference:
             _as_arranged(part) if self.kind == "arrangement" else f"{told}{self._over(part)}"
             for part, told in ((self.torch, self._torch_told), (self.keras, self._keras_told))
         ]
+        if self.kind in _TERMS:
+            side, other, part = (
+                ("torch", "Keras", shown[0]) if self.kind == "term_too_much" else ("Keras", "torch", shown[1])
+            )
+            return f"{KINDS[self.kind]}: {side} adds {part}, and {other} does not"
         if self.kind == "broadcast":
             shown = [
                 f"{_size(part)} of {' and '.join(map(_size, part.operands))}"

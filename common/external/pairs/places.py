@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,6 +13,8 @@ from parity.common.external.pairs.computations import WHOLE, Computation, Operat
 from parity.common.external.process.objective import BatchLoss
 from parity.common.external.process.pass_result import Array, Arrays
 
+# Where a key has the number of a call.
+_CALL_OF_LAYER, _CALL_OF_LINE = re.compile(r"(?<=#)\d+(?= \S+ \d+$)"), re.compile(r"\d+$")
 # How causes begin that are found operation by operation.
 CAUSE = "operation:"
 
@@ -124,7 +127,7 @@ def found_again(computation: Computation, substitution: Substitution, later: int
     Args:
         computation: of the other pass.
         substitution: its operation.
-        later: by how many calls of its line later, as where a step calls the model again.
+        later: by how many calls later, as where a step calls the model again.
     """
     key, place = substitution.keras_key
     key = later_key(key, later)
@@ -135,13 +138,20 @@ def found_again(computation: Computation, substitution: Substitution, later: int
 
 
 def later_key(key: str, calls: int) -> str:
-    """The key of an operation so many calls of its line later."""
-    line, _, number = key.rpartition(" ")
-    return f"{line} {int(number) + calls}" if calls else key
+    """The key of an operation so many calls of its layer later; of its line, where it is in no layer."""
+    before, number, after = _parts_of(key)
+    return f"{before}{number + calls}{after}"
 
 
 def calls_of(computation: Computation, key: str) -> int:
-    """How often a pass calls the line of an operation."""
-    line = key.rpartition(" ")[0]
-    keys = (each.keys[0] for each in computation.operations if each.keys)
-    return sum(each.rpartition(" ")[0] == line for each in keys)
+    """How often a pass calls the layer of an operation; its line, where it is in none."""
+    before = _parts_of(key)[0]
+    keys = {key for each in computation.operations for key in each.keys[:1] if key.startswith(before)}
+    return len({_parts_of(each)[1] for each in keys if _parts_of(each)[0] == before})
+
+
+def _parts_of(key: str) -> tuple[str, int, str]:
+    """A key with the number of its layer's call, or of its line's, by itself."""
+    found = _CALL_OF_LAYER.search(key) or _CALL_OF_LINE.search(key)
+    assert found is not None
+    return key[: found.start()], int(found[0]), key[found.end() :]

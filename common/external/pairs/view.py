@@ -22,11 +22,12 @@ from parity.common.external.pairs.computations import (
     named,
 )
 from parity.common.external.pairs.difference_told import explanation_of
-from parity.common.external.pairs.differences import Difference, alike, differences, is_weak
+from parity.common.external.pairs.differences import BY_ITSELF, Difference, alike, differences, is_weak
 from parity.common.external.pairs.explain import Attribution, DeviatingTensor, made
 from parity.common.external.pairs.expressions import CAUSAL, HIDDEN, UNNAMED, Expression
 from parity.common.external.pairs.places import Place, Replacement, Substitution, recorded
 from parity.common.external.pairs.reading import Reader
+from parity.common.external.pairs.terms import by_terms
 from parity.common.external.process.layouts import back, block_of
 from parity.common.parity.deviation import tensor_deviation
 
@@ -84,7 +85,7 @@ class View:
         recorded(self._bench, side, self._place)
 
     def rearranged(self) -> Iterator[Substitution]:
-        """Yield what may make the place agree where a tensor that both have, of one shape, has its elements in another order in torch."""
+        """Yield what may make the place agree where a tensor that both have, of as many axes, has its elements in another order in torch."""
         leaves = [
             {
                 number: known(computation.source(given))
@@ -98,13 +99,18 @@ class View:
             )
         ]
         for (ours, same), (theirs, other) in itertools.product(leaves[0].items(), leaves[1].items()):
-            shape = self.torch.shapes[theirs]
-            if same is None or same != other or self.keras.shapes[ours] != shape:
+            if same is None or same != other:
                 continue
+            shapes = self.keras.shapes[ours], self.torch.shapes[theirs]
             (due,), (own,) = self.keras.values(ours), self.torch.values(theirs)
-            if tensor_deviation(own, due) > limits.SAME_ELEMENTS:
+            # Of one shape, axes of one size are not to be taken for each other.
+            numbers = np.arange(due.size).reshape(shapes[0])
+            orders = [numbers.ravel()] if shapes[0] == shapes[1] else [*self._layouts_of(numbers, shapes[1])]
+            arranged = (due.ravel()[order].reshape(shapes[1]) for order in orders)
+            if all(tensor_deviation(own, each) > limits.SAME_ELEMENTS for each in arranged):
                 makers = self.torch.maker[theirs], self.keras.maker[ours]
-                yield Substitution(makers[0], theirs, shape, makers[1], ours, np.arange(due.size))
+                for order in orders:
+                    yield Substitution(makers[0], theirs, shapes[1], makers[1], ours, order)
 
     def trials(
         self, operations: tuple[Sequence[Operation], Sequence[Operation]] | None = None
@@ -153,9 +159,8 @@ class View:
         shapes = self.keras.shapes[keras_result], self.torch.shapes[torch_result]
         numbers = np.arange(math.prod(shapes[0])).reshape(shapes[0])
         # First as the models have them elsewhere: of equal sides another order would agree at this place, too.
-        for how in dict.fromkeys(self._bench.layouts.values()):
-            if how.count(",") == numbers.ndim - 1 and how.startswith("axes"):
-                yield back(numbers, how).ravel()
+        for how in self._layouts(numbers.ndim):
+            yield back(numbers, how).ravel()
         for array in arrangements(numbers, shapes[1]):
             yield array.ravel()
         for operand, other in itertools.product(torch.tensors, keras.tensors):
@@ -167,6 +172,22 @@ class View:
             order[np.argsort(theirs.ravel(), kind="stable")] = np.argsort(ours.ravel(), kind="stable")
             if tensor_deviation(theirs.ravel(), ours.ravel()[order]) <= limits.SAME_ELEMENTS:
                 yield order
+
+    def _layouts(self, axes: int) -> list[str]:
+        """The orders that so many axes have in torch, where that has been seen."""
+        seen = dict.fromkeys(self._bench.layouts.values())
+        return [how for how in seen if how.startswith("axes") and how.count(",") == axes - 1]
+
+    def _layouts_of(self, numbers: NDArray[np.intp], shape: tuple[int, ...]) -> list[NDArray[np.intp]]:
+        """The orders of elements, numbered (...), that a tensor has in torch with its axes in the order that makes it of a shape; those
+        that the models have elsewhere, if one of these does.
+        """
+        if sorted(numbers.shape) != sorted(shape):
+            return []
+        seen = [back(numbers, how) for how in self._layouts(numbers.ndim)]
+        return [each.ravel() for each in seen if each.shape == shape] or [
+            each.ravel() for each in arrangements(numbers, shape)
+        ]
 
     def repeated(self, number: int, tried: Collection[tuple[int, ...]]) -> list[list[Substitution]]:
         """What may make the place agree where an operation of torch's is of a line that is run several times, as in a loop: all its calls,
@@ -258,7 +279,7 @@ class View:
             whole = (each.torch, each.keras, torch, keras)
             texts = {part.text for side in whole for part in side.parts()}
             doubtful = sorted(text for text in texts if {text, text.rpartition("/")[0]} & self._doubtful)
-            why = evidence + ("; each of these tried by itself" if each.shown else "")
+            why = evidence + each.shown
             why += (
                 "; together with the others that are told of it" if len(opened) > 1 and not each.shown else ""
             )
@@ -292,7 +313,7 @@ class View:
                 maker, (value,) = self.torch.maker[part.tensor], self.torch.values(part.tensor)
                 factor = own / due if part.name == "div" and places == [1] else due / own
                 if agrees(Replacement.of(maker, part.tensor, value * factor, self._place.training)):
-                    return [replace(each, shown=True)]
+                    return [replace(each, shown=BY_ITSELF)]
         return opened
 
     def _of_other_calls(
@@ -389,7 +410,7 @@ class View:
         part = self._other_part(torch, keras)
         found, several = [], differences(torch, keras) if part is None else [part]
         if [each.kind for each in several] == ["other"]:
-            several = [self._other_order(torch, keras) or several[0]]
+            several = self._other_terms(several[0]) or [self._other_order(torch, keras) or several[0]]
         for each in several:
             if each.inner is None:
                 found += self._behind(each)
@@ -397,8 +418,8 @@ class View:
             tried = self._inside(*each.inner)
             inner = tried or self._opened(*each.inner)
             # Once the inner one is made good what is left is the outer one, where that is all.
-            shown = len(inner) == len(several) == 1 and (bool(tried) or inner[0].shown)
-            found += [replace(one, shown=shown) for one in (each, *inner)]
+            alone = len(inner) == len(several) == 1 and (tried or inner[0].shown)
+            found += [replace(one, shown=BY_ITSELF if alone else "") for one in (each, *inner)]
         return found
 
     def _other_part(self, torch: Expression, keras: Expression) -> Difference | None:
@@ -421,7 +442,13 @@ class View:
             )
             due = Expression("slice", (due,), (("axis", axis), *ends)) if ends else due
         # That it is so was measured, element by element.
-        return Difference("part", torch, replace(due, line=keras.line), shown=True)
+        return Difference("part", torch, replace(due, line=keras.line), shown=BY_ITSELF)
+
+    def _other_terms(self, found: Difference) -> list[Difference]:
+        """In which terms two numbers differ that are sums; nothing where that is not clear."""
+        if math.prod(found.torch.shape) * math.prod(found.keras.shape) != 1:
+            return []
+        return by_terms((self.keras, self.torch), found.keras, found.torch)
 
     def _other_order(self, torch: Expression, keras: Expression) -> Difference | None:
         """That torch arranges otherwise, as by a reshape, what has the elements of Keras's; None where it is not so."""
