@@ -53,7 +53,26 @@ class ComparedPoints:
     def skip(self, names: Sequence[str]) -> None:
         """Compare some points no more."""
         self.skipped += names
+        self.drop(names)
+
+    def drop(self, names: Sequence[str]) -> None:
+        """The same, and say nothing of it."""
         self._keep([point for point in self._bench.points if point.name not in names])
+
+    def is_part(self, number: int) -> bool:
+        """Whether the layers of the n-th tensor of a trace may be no counterparts: a stock one has the weights of one of the user's own,
+        which may do more with them.
+        """
+        if number >= len(self._bench.points):
+            return False
+        point = self._bench.points[number]
+        kinds = [
+            next((info.kind for info in outline.layers if info.path == path), "")
+            for outline, path in zip(
+                self._bench.outlines, (point.keras_layer, point.torch_layer), strict=True
+            )
+        ]
+        return bool(kinds[0]) != bool(kinds[1])
 
     def is_unused(self, trace: PairTrace, number: int, training: bool) -> bool:
         """Whether Keras makes the same outputs of what torch has at a point, and others where the agreeing elements are changed.

@@ -36,6 +36,7 @@ class ForwardSearch:
     def run(self, stage: str, trace: PairTrace) -> Generator[Finding, None, PairTrace]:
         """Yield every point that deviates by itself, in order; return the last trace of the stage, forward or evaluation."""
         known: set[str] = {place_of(finding) for finding in self.search.findings}
+        unexplained: Finding | None = None  # of a point that is compared no more
         for _ in range(limits.MOST_REPAIRS):
             off = (n for n, t in enumerate(trace.tensors) if not t.agrees and place_of(t) not in known)
             number = next(off, None)
@@ -65,13 +66,21 @@ class ForwardSearch:
             self.search.agreed = {place_of(row) for row in trace.tensors if row.agrees}
             yield finding_of(stage, [tensor], agreeing)
             if any(attribution.changes for attribution in self.search.attributed):
+                unexplained = None
                 trace = self._repair_alike(stage, trace, known)
                 if self.search.attributed[0].explanation.cause.startswith(CAUSE):
                     # What torch sends back through an operation of its own is another gradient.
                     self.search.blocks_gradients = self.search.blocks_gradients or tensor.name
                     self.search.replaced.append(segment)
                     trace = self._behind(trace, place_of(tensor), training)
+            elif unexplained is None and self.search.compared.is_part(number):
+                # What is behind it may say more, if torch goes on with its own.
+                unexplained = self.search.findings.pop()
+                self.search.compared.drop([place_of(tensor)])
+                trace = self.search.bench.trace(training)
             else:
+                if unexplained is not None:
+                    self.search.findings.insert(-1, unexplained)
                 self.search.bar(number, tensor.name)
         self.search.injected += [of_stage(tensor, stage) for tensor in trace.tensors]
         return trace

@@ -412,8 +412,8 @@ class View:
         if [each.kind for each in several] == ["other"]:
             several = self._other_terms(several[0]) or [self._other_order(torch, keras) or several[0]]
         for each in several:
-            if each.inner is None:
-                found += self._behind(each)
+            if each.inner is None or self._is_hidden(each):
+                found += self._behind(replace(each, inner=None))
                 continue
             tried = self._inside(*each.inner)
             inner = tried or self._opened(*each.inner)
@@ -421,6 +421,21 @@ class View:
             alone = len(inner) == len(several) == 1 and (tried or inner[0].shown)
             found += [replace(one, shown=BY_ITSELF if alone else "") for one in (each, *inner)]
         return found
+
+    def _is_hidden(self, found: Difference) -> bool:
+        """Whether all that differs inside of what Keras's mask hides something of is what it hides, as at padding."""
+        if found.inner is None or found.keras.name != "where" or found.kind != "left_out":
+            return False
+        numbers = found.keras.tensor, found.inner[1].tensor, found.inner[0].tensor
+        if None in numbers:
+            return False
+        whole, ours = self.keras.values(*(number for number in numbers[:2] if number is not None))
+        (theirs,) = self.torch.values(*(number for number in numbers[2:] if number is not None))
+        seen = np.equal(whole, ours) if whole.shape == ours.shape else np.zeros(ours.shape, bool)
+        return bool(seen.any()) and any(
+            tensor_deviation(ours[seen], each[seen]) <= limits.SAME_ELEMENTS
+            for each in arrangements(theirs, ours.shape)
+        )
 
     def _other_part(self, torch: Expression, keras: Expression) -> Difference | None:
         """That torch takes another part of a tensor than the one that Keras computes, as a crop at another side; None where it is not so."""
