@@ -72,6 +72,10 @@ CASES = [
     ("torch_drops", "keras_rate drops", [("update", LATER)]),
     ("keras_drops", "torch_rate drops", [("update", LATER)]),
     ("keras_drops", "torch_rate drops as a velocity does", []),
+    # Weight decay that is the optimizer's on one side, and a line of the script's or a penalty in its loss on the other.
+    ("decayed", "decayed_by hand", []),
+    ("decayed", "decayed_penalty", [("loss", 0)]),
+    ("decayed", "keras_decayed by hand", []),
     ("keras", "keras_loop", []),
     ("keras", "keras_loop_scaled", [("loss", 0)]),
     ("runs/reference", "runs/candidate", []),
@@ -113,6 +117,16 @@ def test_one_bias_that_is_two_of_torch_moves_once(runs: Path) -> None:
     _, wrong = told(runs, "recurrent", "recurrent_two biases", "recurrent.yaml")
     assert right.verdict == "parity"
     assert "update: lstm.bias_ih_l0 is 2 times the reference's" in wrong.when.evidence
+
+
+@pytest.mark.slow
+def test_what_one_script_adds_to_its_gradients_itself_is_named(runs: Path) -> None:
+    _, alone = told(runs, "torch", "torch_by hand")
+    _, penalty = told(runs, "decayed", "decayed_penalty")
+    texts = [found.findings[0].explanation.text for found in (alone, penalty)]
+    assert texts[0].startswith("weight decay: 0.0005 times the weights is in the candidate's gradients")
+    assert texts[1].startswith("a penalty is in the candidate's loss")
+    assert "0.00025 times the squares of the weights of 4 tensors" in texts[1]
 
 
 @pytest.mark.slow

@@ -32,13 +32,19 @@ class ModelObserver(Observer):
         tensors = names.tensors(model)
         self._frozen = {name: np.array(tensors[name]) for name in frozen_names(tensors, frozen)}
         self._step = 0
+        self._compiled = optimizer is not None and self._is_compiled()
+
+    def _is_compiled(self) -> bool:
+        """Whether the model trains by the recorder's optimizer itself, as `fit` does."""
+        return getattr(self._model, "optimizer", None) is self._optimizer
 
     def observe(self) -> StepObservation:
         """Return what was observed in the step that ends."""
         looks, self._step = is_tapped(self._step, None), self._step + 1
+        replaced = int(self._compiled and not self._is_compiled())
         if not looks:
-            return StepObservation()
+            return StepObservation(replaced=replaced)
         tensors = names.tensors(self._model)
         changed = (n for n, was in self._frozen.items() if not np.array_equal(was, np.array(tensors[n])))
         dtypes = {name: str(variable.dtype) for name, variable in tensors.items()}
-        return StepObservation(dtypes=dtypes, changed=next(changed, None))
+        return StepObservation(dtypes=dtypes, changed=next(changed, None), replaced=replaced)

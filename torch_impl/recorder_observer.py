@@ -57,6 +57,8 @@ class ModelObserver(Observer):
         self._probe: Tensor | None = None
         self._hook: Any = None
         self._after_update: Tensor | None = None  # a copy of it
+        self._stepped = False  # whether there was an update since the last step ended
+        self._without = 0  # consecutive steps at whose end it was another without an update
         # Whether a backward pass since the last update found its gradient zero (None: there was no pass), and that gradient.
         self._zeroed: bool | None = None
         self._found: Tensor | None = None
@@ -88,12 +90,21 @@ class ModelObserver(Observer):
         if self._probe is not None:
             self._after_update = self._probe.detach().clone()
         self._zeroed = self._found = None
+        self._stepped = True
 
     def observe(self) -> StepObservation:
         """Return what was observed in the step that ends."""
         observed, self._now = self._now, StepObservation()
         if self._optimizer is not None and not self._updates and not self._waits():
             observed.idle = all(torch.equal(tensor, was) for tensor, was in self._first)
+        if self._stepped:
+            self._without = 0
+        elif self._probe is not None and self._after_update is not None and not self._waits():
+            if not torch.equal(self._after_update, self._probe):
+                self._without += 1
+                self._after_update = self._probe.detach().clone()
+            observed.replaced = self._without if self._without >= SEVERAL else 0
+        self._stepped = False
         if self._updates == SEVERAL:
             observed.coverage = self.coverage()
         if is_tapped(self._step, None):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -20,7 +20,7 @@ from parity.common.parity.rounding import (
 )
 from parity.common.parity.sample_ids import steps_of_other_samples
 from parity.common.record import RunRecord
-from parity.common.record.followed import MEAN, Measure, identity_of, measured, read_measures
+from parity.common.record.followed import ADDED, MEAN, Measure, identity_of, measured, read_measures
 from parity.common.spec import ScriptInfo
 
 Status = Literal["agrees", "undecided", "differs", "inherits", "not recorded"]
@@ -106,6 +106,8 @@ def followed_stages(reference: RunRecord, candidate: RunRecord) -> list[Followed
         )
         for name in ("gradients", "buffers")
     )
+    if (added := added_to_gradients(measures)) and gradients.status == "agrees":
+        gradients = replace(gradients, text=f"{gradients.text}, {in_words(added)}")
     if loss.status != "agrees":
         gradients, buffers = (_inherited(stage, "the loss", loss) for stage in (gradients, buffers))
     keras = any(_framework(record) == "tensorflow" for record in (reference, candidate))
@@ -119,6 +121,24 @@ def followed_stages(reference: RunRecord, candidate: RunRecord) -> list[Followed
     ):
         update = replace(update, status="inherits", text=f"as the learning rate does; {update.text}")
     return [loss, gradients, update, buffers]
+
+
+def added_to_gradients(measures: Sequence[Measure], step: int | None = None) -> list[Measure]:
+    """How many times its weights the candidate adds to its gradients, by tensor, at a step or the first one where it does; see `Measure`."""
+    rows = [each for each in measures if each.stage == ADDED and step in (None, each.step)]
+    return [each for each in rows if each.step == rows[0].step]
+
+
+def in_words(added: Sequence[Measure]) -> str:
+    """What `added_to_gradients` gives, for a sentence on gradients."""
+    times, count = added[0].factor, f"{len(added)} tensor{'s' * (len(added) != 1)}"
+    whose = "candidate's have in them" if times > 0 else "reference's have in them"
+    return f"but for {abs(times):.4g} times the weights, which of {count} the {whose}"
+
+
+def penalty_of(added: Sequence[Measure]) -> float:
+    """By how much the candidate's loss is larger, where what is added to its gradients comes of its loss: k / 2 times the squares of the weights."""
+    return sum(each.factor / 2 * each.reference**2 for each in added)
 
 
 def mean_agrees(reference: RunRecord, candidate: RunRecord, step: int) -> bool:
@@ -194,7 +214,7 @@ def _normwise(
         deviations.append(_relative(rows[place], total) if rows else 0.0)
     off: NDArray[np.int64] = np.array(levels)
     if not off.any():
-        text = f"{len(by_step[steps[0]])} tensors, within {max(deviations):.1e}"
+        text = f"{_most(by_step)} tensors, within {max(deviations):.1e}"
         return _stage(name, steps, off, np.array(deviations), np.full(len(off), rounding.smooth), text)
     first = worst[int(np.argmax(off == off.max()))]
     assert first is not None
@@ -277,12 +297,17 @@ def _elementwise(
         assert first is not None
         text = _words(first)
     else:
-        text = f"{len(by_step[steps[0]])} tensors of updates and slots, within {farthest.max():.3g} units of rounding"
+        text = f"{_most(by_step)} tensors of updates and slots, within {farthest.max():.3g} units of rounding"
         if farthest.max() > ELEMENTWISE_ULPS:
             text += (
                 ": as a constant that Keras rounds to float32 (learning rate, momentum, beta) changes them"
             )
     return _stage("update", steps, off, farthest * eps, allowed, text)
+
+
+def _most(by_step: Mapping[int, Sequence[Measure]]) -> int:
+    """How many tensors were measured at the step with most of them."""
+    return max(map(len, by_step.values()))
 
 
 def _stage(

@@ -4,7 +4,7 @@ The reference keeps, of the steps that `StateKeeper` names, `states/STEP.safeten
 the step; that of the next step is the state after it) and `gradients/STEP.safetensors`. All have the framework's own names.
 
 The candidate starts these steps from the reference's state. Once its gradients were measured they are replaced by the reference's, so
-that its update is judged alone. What it made is compared at once, tensor by tensor, and `followed.jsonl` of its record has a
+that its update is judged alone; with what the script itself adds to them, where that is a number times its weights. What it made is compared at once, tensor by tensor, and `followed.jsonl` of its record has a
 line for each: see `Measure`. Where several ranks train, each starts from that state, and a tensor's line is of the rank that is
 farthest from it.
 """
@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from parity.common.base.errors import RecordError
+from parity.common.record.added_weights import added_weights
 from parity.common.record.files import append, read_lines
 from parity.common.record.header import read_header
 from parity.common.record.live import Live, Slots
@@ -32,15 +33,19 @@ from parity.common.spec.external import mapping as maps
 from parity.common.state.canonical import State, load_state, save_state
 
 STATES, GRADIENTS, MEASURES = "states", "gradients", "followed.jsonl"
-Stage = str  # 'gradients', 'mean of gradients', 'update', 'buffers', 'slots/NAME'
+Stage = str  # 'gradients', 'mean of gradients', 'added weights', 'update', 'buffers', 'slots/NAME'
 # What the gradients would be, had they been reduced over the ranks.
 MEAN = "mean of gradients"
+# How many times its weights the candidate adds to its gradients itself, beyond what the reference does.
+ADDED = "added weights"
 
 
 # As many names are told of a model that another tensor is looked for in.
 _LISTED = 8
 # What gradients of its own cannot make of an update, as a share of it.
 _GROSS = 0.5
+# What weights that were added to a gradient move an update by at least, in units of the weights' rounding.
+_SEEN = 64.0
 # Two arrays of float32 are one times a number up to this share of the largest.
 _SAME_SCALE = 1e-5
 # States are kept at every step while they take less, and are of no more steps: what begins with a later epoch (a mode that
@@ -52,7 +57,7 @@ EVERY_STEP_BYTES, EVERY_STEP_COUNT = 2**28, 2000
 class Measure:
     """How far one tensor of a followed step is from the reference's.
 
-    stage: 'gradients', 'mean of gradients' (over the ranks), 'update', 'buffers' or 'slots/NAME'. reference, difference: L2 norms; `difference` is infinite where the tensor is
+    stage: 'gradients', 'mean of gradients' (over the ranks), 'added weights' (reference: their norm, factor: k), 'update', 'buffers' or 'slots/NAME'. reference, difference: L2 norms; `difference` is infinite where the tensor is
     not finite, or not of the reference's shape. factor: k by which k times the reference's is closest. residual: the L2 norm of
     what is then left. ulps: of updates and slots, which are elementwise, the largest |difference| in units of rounding:
     eps (|r| + rms(r)), after 4 eps |weight| for the rounding of the weight itself.
@@ -182,6 +187,9 @@ class Follower:
         self._given: set[str] = set()
         self._trained: set[str] = set()
         self._seen = False
+        # By tensor how many times its weights the script adds to its gradients, as its last ones show; what was so given to an update.
+        self._adds: dict[str, float] = {}
+        self._gave: dict[str, float] = {}
         # The slots as this step and the one before ended, where these were followed.
         self._ended: Slots = {}
         self._left: Slots = {}
@@ -236,17 +244,28 @@ class Follower:
             self._live.put_slots(both)
 
     def given(self, step: int) -> State | None:
-        """The gradients to update by: the reference's."""
-        return self._gradients(step) if step in self.steps else None
+        """The gradients to update by: the reference's, with what the script adds to them."""
+        if step not in self.steps:
+            return None
+        self._gave = self._adds
+        return {name: self._with_added(name, array, 1) for name, array in self._gradients(step).items()}
 
     def saw(self, step: int, gradients: State, mean: State | None = None) -> None:
         """Measure the gradients that the candidate made; mean: over its ranks, where there are several."""
         ours = self._gradients(step)
         self._given, self._trained, self._seen = {*ours}, {*ours, *gradients}, True
         known = {name: array for name, array in gradients.items() if name not in self._own}
+        self._adds = added_weights(ours, known, self._before, self._eps)
+        # What no update could show is not taken away from what gradients show.
+        if not all(abs(k * float(self._rates[step])) > _SEEN * self._eps for k in self._adds.values()):
+            self._adds = {}
+        for name, times in self._adds.items():
+            norm = float(np.linalg.norm(np.asarray(self._before[name], np.float64)))
+            self._measures.append(Measure(step, ADDED, name, norm, 0.0, times))
+        known = {name: self._with_added(name, array, -1) for name, array in known.items()}
         self._measures += measured(step, "gradients", ours, known)
         if mean is not None:
-            averaged = {name: mean[name] for name in known}
+            averaged = {name: self._with_added(name, mean[name], -1) for name in known}
             self._measures += measured(step, MEAN, ours, averaged)
 
     def end(self, step: int) -> None:
@@ -258,19 +277,22 @@ class Follower:
         self._ended = own
         alone = [slots[slot] for slots in (kept, own) for slot in slots if not self._shared(slot, kept, own)]
         # Slots by other names were not placed. They are equal while every step was followed, and then no more.
+        # TensorFlow's update is given its gradients before those are seen that show what the script adds.
+        unsure = self._adds.keys() ^ self._gave.keys()
         if step == 0 or step - 1 in self.steps or not any(np.any(a) for of in alone for a in of.values()):
             due, made = (
-                {n: _minus(s[n], before[n]) for n in self._given if n in before} for s in (after, now)
+                {n: _minus(s[n], before[n]) for n in self._given - unsure if n in before}
+                for s in (after, now)
             )
             self._measures += measured(step, "update", due, made, eps=self._eps, weights=before)
             due, made = (self._sums_of_biases(state) for state in (after, now))
             both = measured(step, "update", due, made, eps=self._eps, weights=before)
             self._measures += [one for one in both if one.difference > _GROSS * one.reference]
         due, made = ({n: s[n] for n in before if n in s and n not in self._trained} for s in (after, now))
-        self._measures += measured(step, "buffers", due, made)
+        self._measures += [] if unsure else measured(step, "buffers", due, made)
         for slot in (slot for slot in sorted(kept) if self._shared(slot, kept, own)):
             theirs, mine = (
-                {name: array for name, array in s.items() if name not in self._own}
+                {name: array for name, array in s.items() if name not in self._own | unsure}
                 for s in (kept[slot], own[slot])
             )
             theirs = {name: np.multiply(array, self._placed[slot]) for name, array in theirs.items()}
@@ -278,6 +300,15 @@ class Follower:
             used = {n for s in (theirs, mine) for n, array in s.items() if np.any(array)}
             theirs, mine = ({n: a for n, a in s.items() if n in used} for s in (theirs, mine))
             self._measures += measured(step, f"slots/{slot}", theirs, mine, eps=self._eps)
+
+    def _with_added(self, name: str, gradient: Any, sign: int) -> Any:
+        """A gradient with what the script adds to it itself, or without."""
+        times = sign * self._adds.get(name, 0.0)
+        return (
+            gradient
+            if not times
+            else np.add(gradient, np.multiply(self._before[name], times)).astype(gradient.dtype)
+        )
 
     def _shared(self, slot: str, kept: Slots, own: Slots) -> bool:
         """Whether both have a slot, and its meaning is known in both."""

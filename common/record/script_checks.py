@@ -18,6 +18,7 @@ from parity.common.record.invariants import FINITE, GRADIENT, MOVEMENT, REPLICAS
 from parity.common.spec import ScriptInfo
 
 OPTIMIZER = "optimizer has the model's parameters"
+TRAINS = "trained by the recorder's optimizer"
 ZEROED = "gradients zeroed after an update"
 MODE = "trained in one mode"
 TYPES = "types of tensors kept"
@@ -63,7 +64,8 @@ class StepObservation:
     gradients of zero. training: the model's mode at its update. dtypes: of tensors by name. changed: the first tensor that was
     declared frozen and has changed. updated_frozen: the first tensor without requires_grad that the update has changed.
     changed_between: whether a parameter changed since the last update. idle: whether the optimizer has taken no step since the
-    record began, and a parameter is what it was. norms: of each rank's parameters after the step. ids:
+    record began, and a parameter is what it was. replaced: for how many steps another optimizer has
+    trained the model, 0 where that is not so or not seen yet. norms: of each rank's parameters after the step. ids:
     the samples of each rank.
     """
 
@@ -75,6 +77,7 @@ class StepObservation:
     updated_frozen: str | None = None
     changed_between: bool = False
     idle: bool = False
+    replaced: int = 0
     norms: Sequence[float] = ()
     ids: Sequence[Ids] = ()
 
@@ -145,7 +148,12 @@ class ScriptChecks:
             FROZEN: self._frozen(observed.updated_frozen),
             DECLARED: self._declared(step, observed),
         }
-        return self._violations(0, {OPTIMIZER: self._optimizer(SEVERAL)}) + self._violations(step, texts)
+        since = {TRAINS: self._replaced(observed.replaced)}
+        return [
+            *self._violations(0, {OPTIMIZER: self._optimizer(SEVERAL)}),
+            *self._violations(step - observed.replaced + 1, since),
+            *self._violations(step, texts),
+        ]
 
     def numbers(
         self,
@@ -235,6 +243,12 @@ class ScriptChecks:
             return None
         self._reported.add(OPTIMIZER)
         return text
+
+    def _replaced(self, replaced: int) -> str | None:
+        if not replaced or TRAINS in self._reported:
+            return None
+        self._reported.add(TRAINS)
+        return "another optimizer trains the model now, with slots of its own, as compile() makes a new one: what is recorded of updates is none of it"
 
     def _zeroed(self, zeroed: bool | None) -> str | None:
         if zeroed is not False:
@@ -345,7 +359,11 @@ def checkable(
         sharded: whether each has a part of the parameters.
         follows: whether it updates by a reference's gradients, which are the same on every rank.
     """
-    found = [FINITE, *([] if sharded or not optimizer else [GRADIENT, MOVEMENT])]
+    found = [
+        FINITE,
+        *([] if sharded or not optimizer else [GRADIENT, MOVEMENT]),
+        *([TRAINS] if optimizer else []),
+    ]
     if optimizer and gradients:
         found += [OPTIMIZER, *([] if sharded else [ZEROED, FROZEN]), *([MODE] if modes else [])]
     found += [TYPES, DECLARED]

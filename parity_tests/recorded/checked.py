@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from parity.common.record.invariants import FINITE, GRADIENT, MOVEMENT, REPLICAS
-from parity.common.record.script_checks import DECLARED, FROZEN, MODE, OPTIMIZER, ORDER, SHARES, TYPES, ZEROED
+from parity.common.record.script_checks import (
+    DECLARED,
+    FROZEN,
+    MODE,
+    OPTIMIZER,
+    ORDER,
+    SHARES,
+    TRAINS,
+    TYPES,
+    ZEROED,
+)
 
 BATCH, STEPS, LATER, EPOCH = 8, 12, 5, 4
 # The invariant that a script breaks, and the first step.
@@ -37,6 +47,7 @@ SCRIPTS: dict[str, Broken] = {
     "model_copied": (OPTIMIZER, 0),
     "trains_what_is_frozen": (OPTIMIZER, 0),
     "moves_nothing": (MOVEMENT, 0),
+    "optimizer_made_anew": (TRAINS, EPOCH),
     "never_stepped": (MOVEMENT, 0),
     "listed": (OPTIMIZER, 0),
     "frozen_too_late": (FROZEN, LATER),
@@ -56,6 +67,7 @@ KERAS: dict[str, Broken] = {
     "not finite": (FINITE, LATER),
     "moves nothing": (MOVEMENT, 0),
     "no gradient": (GRADIENT, 0),
+    "compiled again": (TRAINS, STEPS // 2),
 }
 RANKED: dict[str, Broken] = {
     "ddp": None,

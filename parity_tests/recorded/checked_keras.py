@@ -11,7 +11,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from parity.tf_impl.recorder import RecorderCallback
+from parity.tf_impl.recorder import Recorder, RecorderCallback
 from parity_tests.recorded.checked import BATCH, LATER, STEPS
 
 
@@ -40,6 +40,15 @@ def fit(out: Path, name: str) -> None:
     x, y = (random.standard_normal((BATCH * STEPS, size)).astype(np.float32) for size in (6, 3))
     if name == "not finite":
         y[LATER * BATCH] = np.nan
+    if name == "compiled again":
+        with Recorder(out, model, model.optimizer) as recorder:
+            step = keras.callbacks.LambdaCallback(
+                on_train_batch_end=lambda batch, logs: recorder.step(logs["loss"], BATCH)
+            )
+            for half in np.split(np.arange(BATCH * STEPS), 2):
+                model.compile(model.optimizer if half[0] == 0 else keras.optimizers.SGD(0.1), model.loss)
+                model.fit(x[half], y[half], BATCH, shuffle=False, verbose=0, callbacks=[step])
+        return
     frozen = ["body"] if name in ("thawed layer", "frozen by its layer") else []
     model.fit(x, y, BATCH, shuffle=False, verbose=0, callbacks=[RecorderCallback(out, frozen=frozen)])
 

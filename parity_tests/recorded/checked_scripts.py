@@ -24,7 +24,7 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 from parity.common.base.errors import RecordError
 from parity.torch_impl.recorder import Recorder
-from parity_tests.recorded.checked import BATCH, LATER, RANKED, SCRIPTS, STEPS, UNCHECKED
+from parity_tests.recorded.checked import BATCH, EPOCH, LATER, RANKED, SCRIPTS, STEPS, UNCHECKED
 
 FEATURES, CLASSES = 6, 3
 # Of all recorders that are made.
@@ -125,6 +125,20 @@ def updated_by_hand(out: Path, rate: float = 0.1) -> None:
             with torch.no_grad():
                 for parameter in model.parameters():
                     parameter -= rate * parameter.grad
+            recorder.step(loss, len(y), ids)
+
+
+def optimizer_made_anew(out: Path) -> None:
+    """In each epoch, with an empty momentum; the recorder was given the first one."""
+    model = Net()
+    with Recorder(out, model, optimizer := sgd(model, momentum=0.9), **OPTIONS) as recorder:
+        for step, (x, y, ids) in enumerate(batches()):
+            if step and step % EPOCH == 0:
+                optimizer = sgd(model, momentum=0.9)
+            optimizer.zero_grad()
+            loss = functional.cross_entropy(model(x), y)
+            loss.backward()
+            optimizer.step()
             recorder.step(loss, len(y), ids)
 
 

@@ -11,7 +11,7 @@ from parity_tests.helpers import ROOT
 
 SAMPLES, BATCH, STEPS = 64, 16, 18
 PIXELS, CLASSES, WORDS, TOKENS = 8, 5, 11, 6
-CLIPPED = 0.5
+CLIPPED, DECAY = 0.5, 5e-4
 # Between steps that are kept of every training: an epoch begins, whose first step shows what an evaluation left behind.
 LATER = 12
 
@@ -26,6 +26,7 @@ FAULTS: dict[str, dict[str, Due]] = {
         "loss scale": [("loss", 0)],
         "not zeroed": [("gradients", 1)],
         "weight decay": [("update", 0)],
+        "by hand": [("update", 0)],
         "gradients of an evaluation": [("gradients", LATER)],
     },
     "norm": {

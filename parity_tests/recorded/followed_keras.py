@@ -17,6 +17,7 @@ from parity_tests.recorded.followed import (
     BATCH,
     CLASSES,
     CROSS,
+    DECAY,
     LATER,
     MAPPING,
     PIXELS,
@@ -76,6 +77,11 @@ def loop(out: Path, fault: str = "", **options: Any) -> None:
         with tf.GradientTape() as tape:
             loss = loss_of(y, model(x, training=True)) * (4.0 if fault == "loss scale" else 1.0)
         found = tape.gradient(loss, model.trainable_variables)
+        if fault == "by hand":
+            found = [
+                gradient + DECAY * weight
+                for gradient, weight in zip(found, model.trainable_variables, strict=True)
+            ]
         optimizer.apply_gradients(zip(found, model.trainable_variables, strict=True))
         return loss
 
@@ -99,6 +105,7 @@ def main(folder: Path) -> None:
     (folder / "recurrent.yaml").write_text(RECURRENT)
     fit(folder / "recurrent", "recurrent", states=True)
     fit(folder / "keras_drops", "rate drops", states=True)
+    loop(folder / "keras_decayed by hand", "by hand", follow=folder / "decayed", mapping=mapping)
     loop(folder / "keras_loop", follow=folder / "keras")
     loop(folder / "keras_loop_scaled", "loss scale", follow=folder / "keras")
 

@@ -22,6 +22,7 @@ from parity_tests.recorded.followed import (
     CLASSES,
     CLIPPED,
     CROSS,
+    DECAY,
     FAULTS,
     LATER,
     PIXELS,
@@ -117,7 +118,11 @@ def train(
             else:
                 loss = functional.cross_entropy(model(images[ids]), classes[ids])
             loss = loss * (4 if fault == "loss scale" else 1)
+            if fault == "penalty":
+                loss = loss + DECAY / 2 * sum(weight.square().sum() for weight in model.parameters())
             loss.backward()
+            for weight in model.parameters() if fault == "by hand" else ():
+                weight.grad.add_(weight.detach(), alpha=DECAY)
             if evaluates:
                 with torch.no_grad():
                     model(images[ids])
@@ -138,7 +143,7 @@ def convnet(out: Path, fault: str = "", shuffled: bool = False, norm: bool = Fal
         state = {"conv.weight": kernel.permute(3, 2, 0, 1), "conv.bias": bias}
         model.load_state_dict({**state, "head.weight": head.T, "head.bias": head_bias})
     rate, momentum = 0.1 if fault == "learning rate" else 0.05, 0.8 if fault == "momentum" else 0.9
-    decay = 5e-4 if fault == "weight decay" else 0.0
+    decay = DECAY if fault == "weight decay" else 0.0
     optimizer = torch.optim.SGD(model.parameters(), rate, momentum, weight_decay=decay)
     train(out, model, optimizer, fault, shuffled, **options)
 
@@ -195,6 +200,9 @@ def main(folder: Path, part: str) -> None:
     convnet(folder / f"torch_large_{fault}", fault, True, evaluates=True, follow=folder / "torch_large")
     convnet(folder / "torch_drops", "rate drops", states=True)
     convnet(folder / "torch_again")
+    convnet(folder / "decayed", "weight decay", states=True)
+    for fault in ("by hand", "penalty"):
+        convnet(folder / f"decayed_{fault}", fault, True, follow=folder / "decayed")
     for fault in FAULTS["torch"]:
         convnet(folder / f"torch_{fault}", fault, True, follow=folder / "torch")
     for fault in FAULTS["norm"]:

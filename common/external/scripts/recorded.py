@@ -42,12 +42,14 @@ from parity.common.parity.compare import (
 from parity.common.parity.deviation import curve_deviation, recorded_rows, state_deviations
 from parity.common.parity.followed import (
     FollowedStage,
+    added_to_gradients,
     check_followed,
     first_gradients_stage,
     followed_stages,
     followed_steps,
     is_followed,
     mean_agrees,
+    penalty_of,
 )
 from parity.common.parity.rounding import (
     FLOAT64,
@@ -493,6 +495,31 @@ class RecordSource(core.ObservationSource):
         alike = (abs(m.factor - factor) <= slack and m.residual <= slack * m.reference for m in here)
         return factor if factor and all(alike) else None
 
+    def _decayed(self, first: StageSummary) -> str:
+        """That weight decay is in the gradients of one script and not of the other, where that is what differs."""
+        if first.step is None or first.name not in ("loss", "update"):
+            return ""
+        measures = read_measures(self._records[1].folder)
+        added = added_to_gradients(measures, first.step)
+        if not added:
+            return ""
+        times, who = abs(added[0].factor), ("candidate", "reference")[added[0].factor < 0]
+        other = "reference" if who == "candidate" else "candidate"
+        if first.name == "update":
+            return (
+                f"weight decay: {times:.4g} times the weights is in the {who}'s gradients, and neither in the {other}'s nor in what its optimizer"
+                f" adds: weight_decay of {other}'s optimizer, a line of the script's, or a penalty in its loss"
+            )
+        ours, theirs = (float(record.loss[record.steps == first.step][0]) for record in self._records)
+        apart = theirs - ours - penalty_of(added)
+        if abs(apart) > limits.SCRIPT_FACTOR * abs(theirs - ours):
+            return ""
+        return (
+            f"a penalty is in the {who}'s loss, and not in the {other}'s: {times / 2:.4g} times the squares of the weights of {len(added)} tensors, as"
+            f" regularizers have it; its gradient is there, too. The {other}'s optimizer may do the same by weight_decay={times:.4g}: then only the"
+            " numbers that are called the loss differ"
+        )
+
     def _known_factors(self, row: int) -> Iterator[tuple[float, str]]:
         """By what the candidate's is larger where a mean and a sum are taken for each other, and how that is."""
         counts = [float(column[row]) for column in self._columns("count")]
@@ -544,6 +571,7 @@ class RecordSource(core.ObservationSource):
                     text = f"{'the loss' if first.name == 'loss' else 'every gradient'} is {said}"
                 elif first.name == "gradients" and mean_agrees(*self._records, first.step):
                     text = _WHY_NOT_REDUCED
+            text = self._decayed(first) or text
             yield text
             return
         compared = {stage.name for stage in self._stages if stage.status != "not recorded"}
