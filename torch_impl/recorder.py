@@ -53,6 +53,7 @@ from parity.torch_impl.recorders.batches import with_indices
 from parity.torch_impl.sharding.tensors import tensor_like, whole
 
 # On a GPU, a step's numbers are read when so many more have been launched, and nothing waits for them.
+_THREADS_END = 0.1  # seconds
 _LAG = 8
 
 
@@ -249,6 +250,14 @@ class Recorder(ScriptRecorder):
         self._seen, self._rate, self._cost = {}, NAN, 0.0
         if self._optimizer is None:
             self._keep_parameters()
+
+    def finish(self, evaluation: tuple[float, float, int] | None = None) -> None:
+        """Write what is left and the final state, and mark the record complete; see `ScriptRecorder.finish`."""
+        super().finish(evaluation)
+        if self._distributed:
+            # A thread of gloo's frees what the last collective had, for which it needs the interpreter. Writing gives it back too
+            # shortly, and PyTorch waits for that thread, and keeps the interpreter, when the process group ends after this.
+            time.sleep(_THREADS_END)
 
     def _unwatch(self) -> None:
         super()._unwatch()

@@ -22,6 +22,8 @@ from parity.common.parity.deviation import (
     tensor_deviation,
 )
 from parity.common.parity.followed import (
+    FollowedStage,
+    Status,
     check_followed,
     first_gradients_stage,
     followed_stages,
@@ -46,6 +48,10 @@ from parity.common.state.zero_gradient import CLAIMED_ULPS, zero_gradient_direct
 Verdict = Literal["parity", "divergent", "inconclusive"]
 EXIT_CODES: dict[Verdict, int] = {"parity": 0, "divergent": 1, "inconclusive": 3}
 
+# What constants that Keras rounds to float32 may make of one evaluation.
+_KERAS_CONSTANTS = 2.0**-18
+# Of an evaluation and the step before it together, in units of what one step's loss may round.
+_SEVERAL_STEPS = 4.0
 _TITLES = {"loss_sum": "loss curve", "first_gradients": "first-step gradients", "final": "final state"}
 
 # What a training makes of rounding, by the names of checks.
@@ -396,14 +402,22 @@ def _compare_followed(
 ) -> Comparison:
     """Judge a run that followed the reference, by what it made of each followed step."""
     stages = followed_stages(reference, candidate)
+    stages.append(followed_evaluation(reference, candidate, stages))
     for stage in stages:
         if stage.status != "not recorded":
-            where = f"{'every followed step' if stage.step is None else f'step {stage.step}'}: {stage.text}"
+            at = (
+                "the end"
+                if stage.name == EVALUATION
+                else "every followed step"
+                if stage.step is None
+                else f"step {stage.step}"
+            )
+            where = f"{at}: {stage.text}"
             passed = stage.status in ("agrees", "undecided")
             checks.append(Check(stage.name, passed, stage.deviation, stage.allowed, where))
     failed = [check for check in checks if not check.passed]
     unknown = [stage for stage in stages if stage.status == "undecided"]
-    absent = [s.name for s in stages if s.status == "not recorded" and s.name != "buffers"]
+    absent = [s.name for s in stages if s.status == "not recorded" and s.name not in ("buffers", EVALUATION)]
     verdict: Verdict = "divergent" if failed else "inconclusive" if unknown or absent else "parity"
     if failed:
         # What is made from something that differs comes after what differs by itself.
@@ -423,9 +437,15 @@ def _compare_followed(
     else:
         reason = "each followed step by itself is what rounding makes of it"
     steps = len(followed_steps(candidate))
+    evaluated = stages[-1].status != "not recorded"
+    rest = (
+        "the steps between, and of the final state all but its evaluation"
+        if evaluated
+        else "the steps between and the final state"
+    )
     words = [
         f"followed: judged at {steps} of {len(reference.steps)} steps, each from the reference's state; the weights it began"
-        " with, the steps between and the final state are not judged"
+        f" with, {rest} are not judged"
     ]
     words += [f"{NOT_RECORDED}: {IDS}"] if IDS in skip else []
     nothing = np.full(len(reference.steps), np.nan)
@@ -598,6 +618,40 @@ def _invariants(*records: RunRecord) -> Check:
             where = f"step {first.step} of {record.label}: {first.invariant}: {first.text}{others}"
             return _equal(INVARIANTS, "", where)
     return _equal(INVARIANTS, "every step of both")
+
+
+def followed_evaluation(
+    reference: RunRecord, candidate: RunRecord, stages: Sequence[FollowedStage]
+) -> FollowedStage:
+    """Judge what a followed run evaluated at its end, where its last step began with the reference's state: one step's rounding is all that
+    its weights differ by.
+
+    Args:
+        stages: of its steps.
+    """
+    rounding, summary = Rounding.of(reference, candidate), reference.summary
+    if EVALUATION in left_out(reference, candidate) or summary is None or summary.eval_loss_sum is None:
+        return FollowedStage(EVALUATION, "not recorded", "by one of them or both")
+    last = int(reference.steps[-1])
+    if int(candidate.steps[-1]) != last or last not in followed_steps(candidate):
+        return FollowedStage(EVALUATION, "not recorded", "behind a step that was followed")
+    mean = np.array([summary.eval_loss_sum / summary.eval_count])
+    norms = (reference.columns[name][-1:] for name in ("gradient_norm", "parameter_norm"))
+    # In float64, what Keras takes through float32 is no defect.
+    within = float(rounding.loss(mean, *norms)[0][0] / max(abs(mean[0]), np.finfo(float).tiny))
+    allowed = max(_SEVERAL_STEPS * within, _KERAS_CONSTANTS * rounding.proof)
+    check = evaluation_check(reference, candidate, allowed)
+    status: Status = "agrees" if check.passed else "differs"
+    amount = f", deviation {check.deviation:.2g}" if math.isfinite(check.deviation) else " differ"
+    text = f"{check.where}{amount}"
+    before = [
+        stage.name
+        for stage in stages
+        if stage.name != "gradients" and stage.status not in ("agrees", "not recorded")
+    ]
+    if status == "differs" and before:
+        status, text = "inherits", f"as the {before[0]} does; {text}"
+    return FollowedStage(EVALUATION, status, text, None, 0, check.deviation, allowed)
 
 
 def evaluation_check(reference: RunRecord, candidate: RunRecord, allowed: float) -> Check:

@@ -15,8 +15,8 @@ CLIPPED, DECAY = 0.5, 5e-4
 # Between steps that are kept of every training: an epoch begins, whose first step shows what an evaluation left behind.
 LATER = 12
 
-# Stages that differ, each with its first step.
-Due = list[tuple[str, int]]
+# Stages that differ, each with its first step, None after the last one.
+Due = list[tuple[str, int | None]]
 # Reference -> planted mistake -> what is due. "": a faithful counterpart.
 FAULTS: dict[str, dict[str, Due]] = {
     "torch": {
@@ -33,6 +33,7 @@ FAULTS: dict[str, dict[str, Due]] = {
         "": [],
         "momentum": [("update", 1)],
         "not zeroed": [("gradients", 1)],
+        "evaluated in training mode": [("evaluation", None)],
         "still in inference": [("loss", LATER), ("gradients", LATER), ("buffers", LATER)],
     },
     "gpt": {

@@ -26,6 +26,7 @@ from parity_tests.recorded.followed import (
     FAULTS,
     LATER,
     PIXELS,
+    SAMPLES,
     STEPS,
     TOKENS,
     WORDS,
@@ -132,6 +133,11 @@ def train(
                     nn.utils.clip_grad_norm_(model.parameters(), CLIPPED)
             optimizer.step()
             recorder.step(loss, count=BATCH, ids=ids)
+        if isinstance(model, Convnet) and isinstance(model.norm, nn.BatchNorm2d):
+            model.train(fault == "evaluated in training mode")
+            with torch.no_grad():
+                total = functional.cross_entropy(model(images), classes, reduction="sum")
+            recorder.finish((total.item(), SAMPLES, 0))
 
 
 def convnet(out: Path, fault: str = "", shuffled: bool = False, norm: bool = False, **options: Any) -> None:

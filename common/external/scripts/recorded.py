@@ -36,6 +36,7 @@ from parity.common.parity.compare import (
     UNNAMED,
     evaluation_check,
     first_steps_limit,
+    followed_evaluation,
     named_alike,
     rate_rounding,
 )
@@ -91,7 +92,7 @@ _WHY = {
     " betas, epsilon, weight decay, clipping), or a second update in the same step; of an embedding alone: stock Keras's Adam (FAQ)",
     "buffers": "of equal weights and samples the buffers come out otherwise: the momentum of moving averages, or how the"
     " variance is estimated",
-    EVALUATION: "the trainings agree and the evaluation does not: its samples, or a layer that is evaluated otherwise",
+    EVALUATION: "of equal weights the evaluation is another: its samples, a model that was left in training mode, or a layer that is evaluated otherwise",
 }
 _WHY["gradients"] = (
     "of equal weights and samples the gradient is another: not zeroed before backward, a factor (sum or mean,"
@@ -228,7 +229,8 @@ class RecordSource(core.ObservationSource):
     def observe(self) -> None:
         before = [self.samples(), self.counts()]
         if self._followed:
-            stages = [_summary(stage) for stage in followed_stages(*self._records)]
+            judged = followed_stages(*self._records)
+            stages = [_summary(stage) for stage in (*judged, followed_evaluation(*self._records, judged))]
             foreign = steps_of_other_samples(*self._records)
             steps = [step for step in followed_steps(self._records[1]) if step not in foreign]
             layers = layers_stage(*self._records, self.layers_allowed, steps)
