@@ -58,6 +58,10 @@ def test_what_ranks_and_keras_may_not_do_is_told(folder: Path, name: str, due: B
     assert broken(folder / name) == due
 
 
+def test_a_model_that_was_fitted_before_has_its_gradients_recorded(folder: Path) -> None:
+    assert read_record(folder / "fitted before").columns["gradient_norm"][0] > 0
+
+
 def test_what_is_worth_a_look_is_no_breach(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert dispatch(parse(["parity", "check", str(folder / "shrunk_weights"), "--json"])) == 0
     (told,) = json.loads(capsys.readouterr().out)

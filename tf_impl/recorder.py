@@ -286,6 +286,9 @@ class Recorder(ScriptRecorder):
             return apply(grads, trainable_variables)
 
         optimizer.apply = watched
+        if getattr(self._model, "train_function", None) is not None:
+            # What an earlier fit has traced does not call it.
+            self._model.make_train_function(force=True)
 
     def _unwatch(self) -> None:
         super()._unwatch()

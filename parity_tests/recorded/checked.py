@@ -67,6 +67,7 @@ KERAS: dict[str, Broken] = {
     "not finite": (FINITE, LATER),
     "moves nothing": (MOVEMENT, 0),
     "no gradient": (GRADIENT, 0),
+    "fitted before": None,
     "compiled again": (TRAINS, STEPS // 2),
 }
 RANKED: dict[str, Broken] = {

@@ -40,14 +40,18 @@ def fit(out: Path, name: str) -> None:
     x, y = (random.standard_normal((BATCH * STEPS, size)).astype(np.float32) for size in (6, 3))
     if name == "not finite":
         y[LATER * BATCH] = np.nan
-    if name == "compiled again":
+    if name in ("compiled again", "fitted before"):
+        halves = np.split(np.arange(BATCH * STEPS), 2 if name == "compiled again" else 1)
+        if name == "fitted before":
+            model.fit(x[:BATCH], y[:BATCH], BATCH, verbose=0)
         with Recorder(out, model, model.optimizer) as recorder:
             step = keras.callbacks.LambdaCallback(
                 on_train_batch_end=lambda batch, logs: recorder.step(logs["loss"], BATCH)
             )
-            for half in np.split(np.arange(BATCH * STEPS), 2):
-                model.compile(model.optimizer if half[0] == 0 else keras.optimizers.SGD(0.1), model.loss)
-                model.fit(x[half], y[half], BATCH, shuffle=False, verbose=0, callbacks=[step])
+            for rows in halves:
+                if rows[0]:
+                    model.compile(keras.optimizers.SGD(0.1), model.loss)
+                model.fit(x[rows], y[rows], BATCH, shuffle=False, verbose=0, callbacks=[step])
         return
     frozen = ["body"] if name in ("thawed layer", "frozen by its layer") else []
     model.fit(x, y, BATCH, shuffle=False, verbose=0, callbacks=[RecorderCallback(out, frozen=frozen)])
