@@ -316,7 +316,7 @@ WRONG: dict[str, tuple[Case, str, str]] = {
     "sums of the batch": (
         replace(Case(), ours=("label=CrossEntropyLoss",), own=(("box=overlap", "box=overlap"),)),
         "loss:batch",
-        "sum(pow(output/box, 2)) + 1)) where Keras computes mean(1 - (",
+        "sum(pow(output/box, 2)) + 1)) where Keras computes -1 * mean(sum(",
     ),
     "sums of the batch, of a model that looks at it": (
         Case(("centred", "Centred"), own=(("overlap", "overlap"),), targets=("box",)),

@@ -331,7 +331,7 @@ WRONG = [
         "packed",
         "Packed",
         "unshuffled",
-        [("forward/norm", "operation:arrangement", "(of stem, then pixel_unshuffle to 16x16x4x4) where")],
+        [("forward/norm", "operation:arrangement", "stem, then pixel_unshuffle to 16x16x4x4 where Keras")],
     ),
     ("heads", "Heads", "view", [("forward/joined", "operation:arrangement", "query, then view to 16x2x7x4")]),
     ("heads", "Heads", "view, sine", [("forward/joined", "operation:other", "sin((query @ key) / 2)")]),
@@ -614,8 +614,8 @@ WRONG = [
         [
             (
                 "forward/fourth",
-                "operation:argument",
-                "third[:, :, :, 0] where Keras computes third[:, :, 0]",
+                "operation:arrangement",
+                "third, then view to 16x7x4x2 where Keras computes third, then reshape to 16x7x2x4",
             )
         ],
     ),

@@ -73,7 +73,7 @@ class ForwardSearch:
                     self.search.blocks_gradients = self.search.blocks_gradients or tensor.name
                     self.search.replaced.append(segment)
                     trace = self._behind(trace, place_of(tensor), training)
-            elif unexplained is None and self.search.compared.is_part(number):
+            elif not (self.search.attributed or unexplained) and self.search.compared.is_part(number):
                 # What is behind it may say more, if torch goes on with its own.
                 unexplained = self.search.findings.pop()
                 self.search.compared.drop([place_of(tensor)])

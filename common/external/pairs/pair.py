@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -301,13 +301,18 @@ class _Flow:
         copy_weights(asked, opened, mapping)
         when = _when(result)
         found = self._diagnosed(when)
+        at_first = None
         if not found.findings and when is not None and when.step == 0:
             # What shows of some samples alone, as a row of a table that few of them read.
-            self.bench = bench_at(0, self.bench, asked, spec)
-            for closely in (nullcontext, limits.as_of_trainings):
-                copy_weights(asked, opened, mapping)
-                with closely():
-                    found = found if found.findings else told_of(0, self._diagnosed(when))
+            kept, self.bench = self.bench, bench_at(0, self.bench, asked, spec)
+            copy_weights(asked, opened, mapping)
+            at_first = told_of(0, self._diagnosed(when))
+            self.bench = kept
+            if any(finding.explanation for finding in at_first.findings):
+                return Outcome(opened.outlines, result, at_first)
+            copy_weights(asked, opened, mapping)
+            with limits.as_of_trainings():
+                found = self._diagnosed(when)
         if not found.findings:
             later = None if when is None else self._diagnosed_later(when, spec, placements[0])
             if asked.precision == "float64" and not _beyond_rounding(later):
@@ -316,7 +321,7 @@ class _Flow:
                 result = self._trained([floor], spec, placements)
                 if result.verdict != "divergent":
                     return Outcome(opened.outlines, result, None, notes)
-            found = later or found
+            found = later or (at_first if at_first is not None and at_first.findings else found)
         return Outcome(opened.outlines, result, found)
 
     def _say(self, text: str) -> None:
