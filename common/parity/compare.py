@@ -531,14 +531,14 @@ def _exact(
     deviation = column_deviation(column, reference, candidate)
     limit = np.broadcast_to(allowed, len(deviation))
     off = ~(deviation <= limit)
-    worst = int(np.argmax(np.where(off, deviation, -1.0) if off.any() else deviation))
-    where = f"step {reference.steps[worst]}"
-    return Check(name, not off.any(), float(deviation[worst]), float(limit[worst]), where)
+    # Where it fails, the first step outside tells more than the worst one.
+    row = int(np.argmax(off if off.any() else deviation))
+    where = f"step {reference.steps[row]}"
+    return Check(name, not off.any(), float(deviation[row]), float(limit[row]), where)
 
 
 def _worst_step(name: str, reference: RunRecord, deviation: Curve, allowed: Curve) -> Check:
     over = np.flatnonzero(~(deviation <= allowed))
-    # Where it fails, the first step outside tells more than the worst one.
     row = int(over[0]) if len(over) else int(np.argmax(_shares(deviation, allowed)))
     where = f"step {reference.steps[row]}"
     return Check(
