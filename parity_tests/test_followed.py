@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -15,6 +16,7 @@ import pytest
 from parity.common import api
 from parity.common.base.errors import NotComparableError, RecordError
 from parity.common.diagnosis.result import Diagnosis
+from parity.common.external.scripts.followed_causes import clips_alone
 from parity.common.external.scripts.recorded import diagnose_recorded, mapped
 from parity.common.parity import followed as followed_stage
 from parity.common.parity.compare import Comparison
@@ -22,6 +24,7 @@ from parity.common.parity.followed import followed_stages
 from parity.common.parity.result import judge
 from parity.common.parity.rounding import Rounding
 from parity.common.record import RunRecord, followed, read_record
+from parity.common.record.fits import averaged
 from parity.common.record.followed import (
     Measure,
     StateKeeper,
@@ -119,14 +122,72 @@ def test_one_bias_that_is_two_of_torch_moves_once(runs: Path) -> None:
     assert "update: lstm.bias_ih_l0 is 2 times the reference's" in wrong.when.evidence
 
 
+NAMED = {
+    (
+        "torch",
+        "torch_by hand",
+    ): "weight decay: 0.0005 times the weights is in the candidate's gradients, and neither in",
+    (
+        "decayed",
+        "decayed_penalty",
+    ): "a penalty is in the candidate's loss, and not in the reference's: 0.00025 times the squares of the weights of 4 tensors",
+    ("gpt", "gpt_weight decay"): "weight decay: the reference takes 0.1 times the weights more off",
+    (
+        "norm",
+        "norm_momentum of averages",
+    ): "running averages (norm.running_mean, norm.running_var) move 0.1 times as far",
+}
+
+
 @pytest.mark.slow
-def test_what_one_script_adds_to_its_gradients_itself_is_named(runs: Path) -> None:
-    _, alone = told(runs, "torch", "torch_by hand")
-    _, penalty = told(runs, "decayed", "decayed_penalty")
-    texts = [found.findings[0].explanation.text for found in (alone, penalty)]
-    assert texts[0].startswith("weight decay: 0.0005 times the weights is in the candidate's gradients")
-    assert texts[1].startswith("a penalty is in the candidate's loss")
-    assert "0.00025 times the squares of the weights of 4 tensors" in texts[1]
+@pytest.mark.parametrize(("pair", "text"), NAMED.items(), ids=[second for _, second in NAMED])
+def test_what_a_step_differs_by_is_named_where_it_is_one_number(
+    runs: Path, pair: tuple[str, str], text: str
+) -> None:
+    (finding,) = told(runs, *pair)[1].findings
+    assert finding.explanation is not None and finding.explanation.text.startswith(text)
+
+
+def test_a_norm_that_is_one_number_wherever_gradients_differ_is_a_clip() -> None:
+    def steps(norms: list[float], clip: float, turned: float = 0.0) -> list[Measure]:
+        """Of a reference that clips and a candidate that does not; turned: in another direction, too."""
+        found = []
+        for step, norm in enumerate(norms):
+            ours = min(norm, clip)
+            residual = turned * (norm - ours)
+            found.append(
+                Measure(
+                    step, "gradients", "w", ours, math.hypot(norm - ours, residual), norm / ours, residual
+                )
+            )
+        return found
+
+    plain, turned = steps([0.3, 2, 3, 4], 1), steps([0.3, 2, 3, 4], 1, 0.5)
+    assert clips_alone(plain, 1e-6) == (
+        "the reference clips its gradients to a norm of 1, at 3 of 4 steps, and the candidate does not"
+    )
+    assert "does so otherwise (each micro-batch, or each tensor), or not at all" in clips_alone(turned, 1e-6)
+    assert not clips_alone(steps([0.3, 2, 3], 1), 1e-6)  # by chance
+    assert not clips_alone(
+        [*plain, Measure(9, "gradients", "w", 2.0, 0.0)], 1e-6
+    )  # a larger norm is let through
+
+
+def test_what_moves_an_average_otherwise_is_told_apart() -> None:
+    random = np.random.default_rng(3)
+    before, batch = 1 + random.random((2, 16))
+    due = (0.9 * before + 0.1 * batch).astype(np.float32)
+
+    def fits(kept: float, taken: float) -> tuple[str, float] | None:
+        return averaged(
+            before.astype(np.float32), due, (kept * before + taken * batch).astype(np.float32), 2**-23
+        )
+
+    assert fits(0.9, 0.1) is None
+    assert fits(0.99, 0.01) == ("momentum", pytest.approx(0.1, rel=1e-3))
+    assert fits(1.0, 0.0) == ("momentum", pytest.approx(0.0, abs=1e-3))
+    assert fits(0.9, 0.1 * 16 / 15) == ("variance", pytest.approx(16 / 15, rel=1e-3))
+    assert fits(0.9, 0.1 * 1.3) is None
 
 
 @pytest.mark.slow

@@ -134,7 +134,18 @@ WRONG = [
         "scale",
         [("forward/head", "operation:number", "torch has 0.5 where Keras has 0.353553")],
     ),
-    ("images", "Images", "corners", [("forward/merged", "operation:other", "align_corners=True")]),
+    (
+        "images",
+        "Images",
+        "corners",
+        [
+            (
+                "forward/merged",
+                "operation:argument",
+                "align_corners=False)",
+            )
+        ],
+    ),
     (
         "images",
         "Images",
@@ -158,7 +169,7 @@ WRONG = [
         "Images",
         "corners, crop",
         [
-            ("forward/merged", "operation:other", "align_corners=True"),
+            ("forward/merged", "operation:argument", "align_corners=True"),
             ("forward/cropped", "operation:part", "padded[:, :, 2:, 2:]"),
         ],
     ),
@@ -274,7 +285,13 @@ WRONG = [
         "sequence",
         "Sequence",
         "ends",
-        [("forward/mixed", "operation:other", "gru(the input x)[:, -1]")],
+        [
+            (
+                "forward/mixed",
+                "operation:part",
+                "gru(the input x)[:, -1] where Keras computes the last states of gru",
+            )
+        ],
     ),
     (
         "sequence",

@@ -32,6 +32,8 @@ _FLIPS_EVERY = 8
 _SEVERAL = 3
 # A single flip, in units of what many make together.
 _FLIP = 4.0
+# Of more tensors some are named.
+_NAMED = 4
 _FLOAT32, _FLOAT64 = 2.0**-23, 2.0**-52
 
 
@@ -216,9 +218,17 @@ def _normwise(
     if not off.any():
         text = f"{_most(by_step)} tensors, within {max(deviations):.1e}"
         return _stage(name, steps, off, np.array(deviations), np.full(len(off), rounding.smooth), text)
-    first = worst[int(np.argmax(off == off.max()))]
+    row = int(np.argmax(off == off.max()))
+    first = worst[row]
     assert first is not None
-    text = _words(first)
+    rows = by_step[steps[row]]
+    total = math.sqrt(sum(each.reference**2 for each in rows))
+    apart = [
+        each
+        for each in rows
+        if each.only or not each.difference <= rounding.smooth * (each.reference + total)
+    ]
+    text = _words(first) + _listed(apart, rows)
     undecided = int((off == _UNDECIDED).sum())
     if off.max() == _UNDECIDED and undecided == rare <= len(off) // _FLIPS_EVERY:
         flipped = steps[int(np.argmax(off))]
@@ -293,9 +303,12 @@ def _elementwise(
     farthest = np.array(ulps)
     allowed = np.full(len(off), ELEMENTWISE_ULPS * eps)
     if off.any():
-        first = worst[int(np.argmax(off == off.max()))]
+        row = int(np.argmax(off == off.max()))
+        first, rows = worst[row], by_step[steps[row]]
         assert first is not None
-        text = _words(first)
+        text = _words(first) + _listed(
+            [each for each in rows if each.only or each.ulps > ELEMENTWISE_ULPS], rows
+        )
     else:
         text = f"{_most(by_step)} tensors of updates and slots, within {farthest.max():.3g} units of rounding"
         if farthest.max() > ELEMENTWISE_ULPS:
@@ -351,6 +364,16 @@ def _words(row: Measure) -> str:
     if row.reference and abs(row.factor - 1) > 4 * row.residual / row.reference:
         return f"{what} is {row.factor:.6g} times the reference's"
     return f"{what} is off by {row.difference / row.reference if row.reference else math.inf:.2g} of its norm"
+
+
+def _listed(apart: Sequence[Measure], rows: Sequence[Measure]) -> str:
+    """Which tensors of a step are apart, where that is not all of them."""
+    names = list(dict.fromkeys(each.tensor for each in apart))
+    every = len({each.tensor for each in rows})
+    if len(names) in (1, every) or not names:
+        return "" if len(names) != 1 or every == 1 else f", and the other {every - 1} agree"
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"; of {every} tensors {len(names)}: {', '.join(names[:_NAMED])}{more}"
 
 
 def _unequal_rates(reference: RunRecord, candidate: RunRecord) -> dict[int, float]:

@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 
 from parity.common.base.errors import RecordError
-from parity.common.record.added_weights import added_weights
 from parity.common.record.files import append, read_lines
+from parity.common.record.fits import added_weights, averaged, decayed
 from parity.common.record.header import read_header
 from parity.common.record.live import Live, Slots
 from parity.common.record.reader import read_record
@@ -38,6 +38,8 @@ Stage = str  # 'gradients', 'mean of gradients', 'added weights', 'update', 'buf
 MEAN = "mean of gradients"
 # How many times its weights the candidate adds to its gradients itself, beyond what the reference does.
 ADDED = "added weights"
+# An update that is the reference's plus a number times the weights; a running average that moves otherwise; see `fits`.
+DECAYED, AVERAGED = "decayed update", ("momentum of average", "variance of average")
 
 
 # As many names are told of a model that another tensor is looked for in.
@@ -57,7 +59,7 @@ EVERY_STEP_BYTES, EVERY_STEP_COUNT = 2**28, 2000
 class Measure:
     """How far one tensor of a followed step is from the reference's.
 
-    stage: 'gradients', 'mean of gradients' (over the ranks), 'added weights' (reference: their norm, factor: k), 'update', 'buffers' or 'slots/NAME'. reference, difference: L2 norms; `difference` is infinite where the tensor is
+    stage: 'gradients', 'mean of gradients' (over the ranks), 'added weights' and 'decayed update' (reference: the weights' norm, factor: how many times they are in it), 'momentum of average' and 'variance of average' (factor: see `averaged`), 'update', 'buffers' or 'slots/NAME'. reference, difference: L2 norms; `difference` is infinite where the tensor is
     not finite, or not of the reference's shape. factor: k by which k times the reference's is closest. residual: the L2 norm of
     what is then left. ulps: of updates and slots, which are elementwise, the largest |difference| in units of rounding:
     eps (|r| + rms(r)), after 4 eps |weight| for the rounding of the weight itself.
@@ -285,11 +287,22 @@ class Follower:
                 for s in (after, now)
             )
             self._measures += measured(step, "update", due, made, eps=self._eps, weights=before)
+            self._measures += [
+                Measure(step, DECAYED, name, float(np.linalg.norm(before[name])), 0.0, times)
+                for name, times in decayed(due, made, before, self._eps).items()
+            ]
             due, made = (self._sums_of_biases(state) for state in (after, now))
             both = measured(step, "update", due, made, eps=self._eps, weights=before)
             self._measures += [one for one in both if one.difference > _GROSS * one.reference]
         due, made = ({n: s[n] for n in before if n in s and n not in self._trained} for s in (after, now))
-        self._measures += [] if unsure else measured(step, "buffers", due, made)
+        if not unsure:
+            self._measures += measured(step, "buffers", due, made)
+            fits = {n: averaged(before[n], due[n], made[n], self._eps) for n in due if n in made}
+            self._measures += [
+                Measure(step, f"{fit[0]} of average", name, 1.0, 0.0, fit[1])
+                for name, fit in fits.items()
+                if fit is not None
+            ]
         for slot in (slot for slot in sorted(kept) if self._shared(slot, kept, own)):
             theirs, mine = (
                 {name: array for name, array in s.items() if name not in self._own | unsure}

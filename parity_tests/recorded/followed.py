@@ -33,6 +33,7 @@ FAULTS: dict[str, dict[str, Due]] = {
         "": [],
         "momentum": [("update", 1)],
         "not zeroed": [("gradients", 1)],
+        "momentum of averages": [("buffers", 0)],
         "evaluated in training mode": [("evaluation", None)],
         "still in inference": [("loss", LATER), ("gradients", LATER), ("buffers", LATER)],
     },

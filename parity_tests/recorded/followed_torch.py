@@ -144,6 +144,8 @@ def convnet(out: Path, fault: str = "", shuffled: bool = False, norm: bool = Fal
     """SGD with momentum."""
     torch.manual_seed(3 + 5 * shuffled)  # a followed run begins with weights of its own
     model = Convnet(norm)
+    if fault == "momentum of averages":
+        model.norm.momentum = 0.01
     if not norm:
         kernel, bias, head, head_bias = map(torch.from_numpy, weights())
         state = {"conv.weight": kernel.permute(3, 2, 0, 1), "conv.bias": bias}

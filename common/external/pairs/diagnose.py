@@ -47,6 +47,8 @@ _BY_STEP = ("before", "forward", "evaluation", "loss", "backward", "gradient", "
 _PASSES = ("forward", "evaluation")
 _LISTED = 4
 _LEFT_ON = "dropout left on"
+# That something is not used at all says more.
+_UNCLEAR = (f"{CAUSE}other", f"{CAUSE}operand")
 _VARIED = "deviations under Where and Why were measured with weights that were varied, so that special values hide nothing; those under When with yours"
 _EVALUATION_ALONE = "training is not affected: only statistics that evaluation uses differ, by 1/N of the variance of N values"
 
@@ -194,7 +196,7 @@ class PairSource(core.ObservationSource):
             around = replace(tensor, measure=self.search.compared.behind(place_of(finding), training))
             structural = structural_causes(tensor, around, place, self.forward.keeps(training))
             # That something is not used at all says more than a formula in which it is missing.
-            unclear = all(each.explanation.cause == f"{CAUSE}other" for each in structural)
+            unclear = all(each.explanation.cause in _UNCLEAR for each in structural)
             # What is replaced depends on no input any more.
             first = self.search.barrier < 0 and not self._replaced
             unused = by_unused(tensor, first) if unclear else []

@@ -123,10 +123,7 @@ class Difference:
             return f"the mean by that mask or weights, {self._keras_told},"
         if self.kind == "divisor":
             return f"a sum divided by {self._keras_told}"
-        recurrent = self.keras.name in RECURRENT and any(
-            p.name == self.keras.name for p in self.torch.parts()
-        )
-        if recurrent and self.torch.name in (*PARTS, "gather"):
+        if _is_read_of(self.torch, self.keras):
             return f"the last states of {self.keras.name} (h_n[-1]; of both directions torch.cat([h_n[-2], h_n[-1]], -1))"
         if self.torch.name == self.keras.name == "tile" and (times := _in_turn(self.keras)):
             return f"{self.keras.operands[0]}.repeat_interleave({times}), each part again and again; torch's repeat gives the whole again,"
@@ -144,6 +141,8 @@ class Difference:
                 ("torch", "Keras", shown[0]) if self.kind == "term_too_much" else ("Keras", "torch", shown[1])
             )
             return f"{KINDS[self.kind]}: {side} adds {part}, and {other} does not"
+        if self.kind == "part" and _is_read_elsewhere(self.torch, self.keras):
+            shown[1] = self.due.partition(" (")[0]
         if self.kind == "broadcast":
             shown = [
                 f"{_size(part)} of {' and '.join(map(_size, part.operands))}"
@@ -170,6 +169,19 @@ class Difference:
             return ""
         ((side, one),) = told
         return f"; {one.name} of {side} makes {_size(one)} of {' and '.join(map(_size, one.operands))}"
+
+
+def _is_read_of(torch: Expression, keras: Expression) -> bool:
+    """Whether a part of what a recurrent layer gives over time stands for its last states, which may be elsewhere."""
+    read = torch.name in (*PARTS, "gather") and keras.name in RECURRENT
+    return read and any(part.name == keras.name for part in torch.parts())
+
+
+def _is_read_elsewhere(torch: Expression, keras: Expression) -> bool:
+    """Whether that is all that differs."""
+    return _is_read_of(torch, keras) and any(
+        part.name == keras.name and _rest(part.operands, keras.operands) == ([], []) for part in torch.parts()
+    )
 
 
 def differences(torch: Expression, keras: Expression) -> list[Difference]:
@@ -215,6 +227,8 @@ def _differences(torch: Expression, keras: Expression, seen: set[tuple[int, int]
         return [Difference("operation", torch, keras)]
     if _exchanged(torch, keras):
         return [Difference("sequence", torch, keras, _within_both(torch, keras))]
+    if _is_read_elsewhere(torch, keras):
+        return [Difference("part", torch, keras)]
     # A part is taken of what should be the same.
     if _is_part_of(torch, keras):
         return _differences(torch.operands[0], keras, seen)

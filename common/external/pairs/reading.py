@@ -7,6 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
+from parity.common.diagnosis import limits
 from parity.common.external.pairs.computations import WHOLE, Argument, Computation, Operation
 from parity.common.external.pairs.expressions import (
     BETWEEN,
@@ -20,6 +23,9 @@ from parity.common.external.pairs.expressions import (
 from parity.common.external.pairs.forms import simplified
 from parity.common.external.pairs.operation_names import CALLED, IGNORED, NAMES, SAID, SILENT, USUAL
 from parity.common.external.process.operations import COUNTS
+
+# How torch calls a linear interpolation.
+_ALONG_ONE, _ALONG_BOTH = "upsample_linear1d", "upsample_bilinear2d"
 
 
 class Reader:
@@ -300,6 +306,22 @@ def _masked_fill(made: Operation, reader: Reader) -> Expression:
     return Expression("where", (_operand(mask, reader), _operand(value, reader), _operand(x, reader)))
 
 
+def _interpolates(computation: Computation, number: int) -> bool:
+    """Whether a tensor is a matrix of weights of neighbours, as of a linear interpolation: two in a row at most, one in all."""
+    if number in computation.parameters or len(computation.shapes[number]) != 2:
+        return False
+    maker = computation.maker.get(number)
+    if maker is not None and maker.tensors:
+        return False
+    (value,) = computation.values(number)
+    return bool(
+        value.dtype.kind == "f"
+        and (value >= 0).all()
+        and ((value > 0).sum(1) <= 2).all()
+        and np.allclose(value.sum(1), 1, rtol=0, atol=limits.FITS)
+    )
+
+
 def _identity(made: Operation, reader: Reader) -> Expression | None:
     """TensorFlow's matrix with ones along its diagonal."""
     shape = reader.computation.shapes[made.results[0]]
@@ -377,6 +399,17 @@ def _einsum(made: Operation, reader: Reader) -> Expression | None:
     if len(terms) != 2 or not set(terms[0]) & set(terms[1]) - set(of_result):
         return None
     operands = [reader.read(number) for number in made.tensors]
+    resized = [
+        other
+        for number, other in zip(made.tensors, operands[::-1], strict=True)
+        if _interpolates(reader.computation, number)
+    ]
+    if len(resized) == 1:
+        # How images are resized in float64, axis by axis; see `_exact_resize` of the TensorFlow side.
+        (of,) = resized
+        twice = of.name == _ALONG_ONE
+        settings = (("align_corners", False),)
+        return Expression(_ALONG_BOTH if twice else _ALONG_ONE, of.operands if twice else (of,), settings)
     arranged = [
         replace(each, chain=(*each.chain, f"as {term} of {equation}"))
         for each, term in zip(operands, terms, strict=True)

@@ -57,6 +57,7 @@ class View:
             for computation, given in zip(sides, bench.inputs, strict=True)
         ]
         names = named(self.keras, place.activations) | own[0]
+        self._given_by_layers = names
         self._readers = (
             Reader(self.keras, shared.of_keras, names, own[0]),
             Reader(self.torch, shared.of_torch, names, own[1]),
@@ -410,7 +411,9 @@ class View:
         part = self._other_part(torch, keras)
         found, several = [], differences(torch, keras) if part is None else [part]
         if [each.kind for each in several] == ["other"]:
-            several = self._other_terms(several[0]) or [self._other_order(torch, keras) or several[0]]
+            several = self._other_terms(several[0]) or [
+                self._other_order(torch, keras) or self._other_layer(several[0])
+            ]
         for each in several:
             if each.inner is None or self._is_hidden(each):
                 found += self._behind(replace(each, inner=None))
@@ -464,6 +467,15 @@ class View:
         if math.prod(found.torch.shape) * math.prod(found.keras.shape) != 1:
             return []
         return by_terms((self.keras, self.torch), found.keras, found.torch)
+
+    def _other_layer(self, found: Difference) -> Difference:
+        """The same as another tensor, where torch goes on with what both have, and Keras with what a layer of its own gives."""
+        called = None if found.keras.tensor is None else self._given_by_layers.get(found.keras.tensor)
+        if called is None or found.torch.name or found.torch.same is None:
+            return found
+        return replace(
+            found, kind="operand", keras=replace(found.keras, name="", operands=(), settings=(), text=called)
+        )
 
     def _other_order(self, torch: Expression, keras: Expression) -> Difference | None:
         """That torch arranges otherwise, as by a reshape, what has the elements of Keras's; None where it is not so."""

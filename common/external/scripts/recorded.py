@@ -27,6 +27,13 @@ from parity.common.diagnosis.result import (
     TensorComparison,
     When,
 )
+from parity.common.external.scripts.followed_causes import (
+    clips_alone,
+    common_factor,
+    in_the_gradients,
+    of_averages,
+    of_update,
+)
 from parity.common.external.scripts.layers import layers_stage
 from parity.common.external.scripts.outlines import setting_differences
 from parity.common.parity.budget import CURVES, Budget
@@ -43,14 +50,12 @@ from parity.common.parity.compare import (
 from parity.common.parity.deviation import curve_deviation, recorded_rows, state_deviations
 from parity.common.parity.followed import (
     FollowedStage,
-    added_to_gradients,
     check_followed,
     first_gradients_stage,
     followed_stages,
     followed_steps,
     is_followed,
     mean_agrees,
-    penalty_of,
 )
 from parity.common.parity.rounding import (
     FLOAT64,
@@ -63,7 +68,7 @@ from parity.common.parity.rounding import (
 )
 from parity.common.parity.sample_ids import has_ids, steps_of_other_samples
 from parity.common.record import RunRecord
-from parity.common.record.followed import read_measures
+from parity.common.record.followed import Measure, read_measures
 from parity.common.spec import ScriptInfo
 from parity.common.spec.external.mapping import Mapping
 from parity.common.state.canonical import State
@@ -490,36 +495,18 @@ class RecordSource(core.ObservationSource):
         if stage.name == "loss":
             ours, theirs = (float(record.loss[record.steps == stage.step][0]) for record in self._records)
             return theirs / ours if ours else None
-        measures = read_measures(self._records[1].folder)
-        here = [m for m in measures if (m.stage, m.step) == (stage.name, stage.step) and m.reference]
-        factor = here[0].factor if here else 0.0
-        slack = limits.SCRIPT_FACTOR * abs(factor)
-        alike = (abs(m.factor - factor) <= slack and m.residual <= slack * m.reference for m in here)
-        return factor if factor and all(alike) else None
+        here = [
+            m for m in read_measures(self._records[1].folder) if (m.stage, m.step) == (stage.name, stage.step)
+        ]
+        return common_factor(here)
 
-    def _decayed(self, first: StageSummary) -> str:
-        """That weight decay is in the gradients of one script and not of the other, where that is what differs."""
-        if first.step is None or first.name not in ("loss", "update"):
-            return ""
-        measures = read_measures(self._records[1].folder)
-        added = added_to_gradients(measures, first.step)
-        if not added:
-            return ""
-        times, who = abs(added[0].factor), ("candidate", "reference")[added[0].factor < 0]
-        other = "reference" if who == "candidate" else "candidate"
-        if first.name == "update":
-            return (
-                f"weight decay: {times:.4g} times the weights is in the {who}'s gradients, and neither in the {other}'s nor in what its optimizer"
-                f" adds: weight_decay of {other}'s optimizer, a line of the script's, or a penalty in its loss"
-            )
-        ours, theirs = (float(record.loss[record.steps == first.step][0]) for record in self._records)
-        apart = theirs - ours - penalty_of(added)
-        if abs(apart) > limits.SCRIPT_FACTOR * abs(theirs - ours):
-            return ""
+    def _fitted(self, first: StageSummary, measures: Sequence[Measure]) -> str:
+        here = [each for each in measures if each.step == first.step]
+        if first.name == "buffers":
+            return of_averages(here, self._rounding.smooth)
+        row = int(np.searchsorted(self._steps, first.step or 0))
         return (
-            f"a penalty is in the {who}'s loss, and not in the {other}'s: {times / 2:.4g} times the squares of the weights of {len(added)} tensors, as"
-            f" regularizers have it; its gradient is there, too. The {other}'s optimizer may do the same by weight_decay={times:.4g}: then only the"
-            " numbers that are called the loss differ"
+            of_update(here, float(self._columns("learning_rate")[0][row])) if first.name == "update" else ""
         )
 
     def _known_factors(self, row: int) -> Iterator[tuple[float, str]]:
@@ -552,6 +539,14 @@ class RecordSource(core.ObservationSource):
         """What fits the stage that diverges first."""
         if first.name in ("first gradients", "gradient norm"):
             yield from self._clipped()
+        measures = read_measures(self._records[1].folder) if self._followed else []
+        if (
+            self._followed
+            and first.name == "gradients"
+            and (clips := clips_alone(measures, self._rounding.smooth))
+        ):
+            yield clips
+            return
         if self._followed and first.name in _FROM_THERE and first.step:
             before = [step for step in followed_steps(self._records[1]) if step < first.step]
             # Where another stage differs earlier, nothing new has begun.
@@ -573,8 +568,7 @@ class RecordSource(core.ObservationSource):
                     text = f"{'the loss' if first.name == 'loss' else 'every gradient'} is {said}"
                 elif first.name == "gradients" and mean_agrees(*self._records, first.step):
                     text = _WHY_NOT_REDUCED
-            text = self._decayed(first) or text
-            yield text
+            yield in_the_gradients(first, measures, self._records) or self._fitted(first, measures) or text
             return
         compared = {stage.name for stage in self._stages if stage.status != "not recorded"}
         unlike = [name for name in ("sample ids", "initial state") if name not in compared]

@@ -1,0 +1,163 @@
+"""Why a stage of a followed run differs, where what was measured of it says so: a norm that is clipped, a number times the weights, an average
+that moves otherwise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from parity.common.diagnosis import limits
+from parity.common.diagnosis.result import StageSummary
+from parity.common.parity.followed import added_to_gradients, penalty_of
+from parity.common.parity.rounding import ELEMENTWISE_ULPS
+from parity.common.record import RunRecord
+from parity.common.record.followed import AVERAGED, DECAYED, Measure
+
+_SHOWN = 5
+# At fewer steps a norm may be one number by chance.
+_CLIPPED = 3
+# Gradients differ where they are so many times farther apart than rounding explains.
+_FAR = 16
+_AVERAGES = {
+    AVERAGED[
+        0
+    ]: "running averages ({names}) move {times:.4g} times as far in the candidate: another momentum (0.99 in Keras is 0.01 in torch), a step that moves them twice, or"
+    " not at all",
+    AVERAGED[
+        1
+    ]: "running variances ({names}) take in those of batches of {values} values divided by {values} - 1, as torch's batch norm does and Keras's does not",
+}
+
+
+def common_factor(rows: Sequence[Measure]) -> float | None:
+    """By which number all gradients of a step are the reference's times it; None where there is no such number."""
+    rows = [row for row in rows if row.reference]
+    factor = max(rows, key=lambda row: row.reference).factor if rows else 0.0
+    slack = limits.SCRIPT_FACTOR * abs(factor)
+    alike = (abs(row.factor - factor) <= slack and row.residual <= slack * row.reference for row in rows)
+    return factor if factor and all(alike) else None
+
+
+def clips_alone(measures: Sequence[Measure], smooth: float) -> str:
+    """That one side clips its gradients, and the other otherwise or not at all: wherever they differ the norm of one is one number, its largest.
+
+    Args:
+        measures: of all steps.
+        smooth: relative, what rounding explains of gradients.
+    """
+    by_step: dict[int, list[Measure]] = {}
+    for each in measures:
+        if each.stage == "gradients":
+            by_step.setdefault(each.step, []).append(each)
+    norms, apart, factors = {}, [], {}
+    for step, rows in by_step.items():
+        ours, far = (
+            math.sqrt(sum(number**2 for number in side))
+            for side in zip(*((r.reference, r.difference) for r in rows), strict=True)
+        )
+        norms[step], factors[step] = ours, common_factor(rows)
+        if not far <= _FAR * smooth * ours:
+            apart.append(step)
+    multiples = [factors[step] for step in apart]
+    scaled = [factor for factor in multiples if factor is not None]
+    for who, other, clipped, all_of_it in (
+        (
+            "candidate",
+            "reference",
+            [f * norms[s] for s, f in zip(apart, scaled, strict=False)],
+            {s: norms[s] * (factors[s] or 1) for s in norms},
+        ),
+        ("reference", "candidate", [norms[step] for step in apart], norms),
+    ):
+        one = len(clipped) >= _CLIPPED and np.allclose(clipped, clipped[0], rtol=limits.SCRIPT_FACTOR, atol=0)
+        known = who == "reference" or len(scaled) == len(apart)
+        if one and known and max(all_of_it.values()) <= clipped[0] * (1 + limits.SCRIPT_FACTOR):
+            otherwise = (
+                "does not"
+                if len(scaled) == len(apart)
+                else "does so otherwise (each micro-batch, or each tensor), or not at all"
+            )
+            return f"the {who} clips its gradients to a norm of {clipped[0]:.4g}, at {len(apart)} of {len(by_step)} steps, and the {other} {otherwise}"
+    return ""
+
+
+def in_the_gradients(first: StageSummary, measures: Sequence[Measure], records: Sequence[RunRecord]) -> str:
+    """That weight decay is in the gradients of one script and not of the other, where that is what a loss or an update differs by."""
+    if first.step is None or first.name not in ("loss", "update"):
+        return ""
+    added = added_to_gradients(measures, first.step)
+    if not added:
+        return ""
+    times, who = abs(added[0].factor), ("candidate", "reference")[added[0].factor < 0]
+    other = "reference" if who == "candidate" else "candidate"
+    if first.name == "update":
+        return (
+            f"weight decay: {times:.4g} times the weights is in the {who}'s gradients, and neither in the {other}'s nor in what its optimizer"
+            f" adds: weight_decay of {other}'s optimizer, a line of the script's, or a penalty in its loss"
+        )
+    ours, theirs = (float(record.loss[record.steps == first.step][0]) for record in records)
+    if abs(theirs - ours - penalty_of(added)) > limits.SCRIPT_FACTOR * abs(theirs - ours):
+        return ""
+    return (
+        f"a penalty is in the {who}'s loss, and not in the {other}'s: {times / 2:.4g} times the squares of the weights of {len(added)} tensors, as"
+        f" regularizers have it; its gradient is there, too. The {other}'s optimizer may do the same by weight_decay={times:.4g}: then only the"
+        " numbers that are called the loss differ"
+    )
+
+
+def of_update(here: Sequence[Measure], rate: float) -> str:
+    """What an update differs by; '' where that is not known.
+
+    Args:
+        here: what was measured at its step.
+        rate: the learning rate there, NaN where it is not known.
+    """
+    alone = [each.tensor for each in here if each.only == "reference" and each.stage.startswith("slots/")]
+    if alone:
+        return f"the candidate's optimizer does not train {_few([*dict.fromkeys(alone)])}: in no group of its, or frozen"
+    rows = [each for each in here if each.stage == DECAYED]
+    off = {each.tensor for each in here if each.stage == "update" and each.ulps > ELEMENTWISE_ULPS}
+    if not rows or off - {each.tensor for each in rows}:
+        return ""
+    times = -rows[0].factor / rate if rate and math.isfinite(rate) else -rows[0].factor
+    who = ("candidate", "reference")[times < 0]
+    return (
+        f"weight decay: the {who} takes {abs(times):.4g} times the weights more off {_few([each.tensor for each in rows])}, times the learning rate:"
+        " another weight_decay, or tensors that one side alone leaves out of it"
+    )
+
+
+def of_averages(here: Sequence[Measure], smooth: float) -> str:
+    """How running averages come out otherwise; '' where that is not known.
+
+    Args:
+        here: what was measured at their step.
+        smooth: relative, what rounding explains.
+    """
+    off = [
+        each.tensor for each in here if each.stage == "buffers" and each.difference > smooth * each.reference
+    ]
+    for stage, text in _AVERAGES.items():
+        rows = [each for each in here if each.stage == stage]
+        if rows and {*off} == {each.tensor for each in rows}:
+            values = round(rows[0].factor / (rows[0].factor - 1)) if rows[0].factor > 1 else 0
+            return text.format(names=_few(off), times=rows[0].factor, values=values)
+    return ""
+
+
+def _few(names: Sequence[str]) -> str:
+    """Some of several names."""
+    shown = ", ".join(names[:_SHOWN])
+    return f"{shown} and {len(names) - _SHOWN} more" if len(names) > _SHOWN else shown
+
+
+def _common_factor(rows: Sequence[Measure]) -> float | None:
+    """By which number all gradients are the reference's times it; None where there is no such number."""
+    rows = [row for row in rows if row.reference]
+    factor = max(rows, key=lambda row: row.reference).factor if rows else 0.0
+    slack = limits.SCRIPT_FACTOR * abs(factor)
+    alike = (abs(row.factor - factor) <= slack and row.residual <= slack * row.reference for row in rows)
+    return factor if factor and all(alike) else None

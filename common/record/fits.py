@@ -1,0 +1,103 @@
+"""What the difference of two tensors of a followed step is made of, where that is one number times what is known.
+
+Weight decay may be a line of a script's (`g + k * w`), a penalty in its loss (k / 2 times the squares of the weights), or its
+optimizer's. Gradients differ then by k w, and the training need not: the update says that. An update itself that differs by a number times the
+weights is decayed on one side alone. A running average that moves by a number times as far has another momentum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+# Of a gradient, with all others together, rounding makes no more: a hundred units.
+_UNITS = 100.0
+# What is k w is so up to this share of it.
+_CLOSE = 1e-2
+# What is left of a fit is rounding, of an average or an update, in units of its norm.
+_LEFT = 64.0
+# A tensor of fewer elements may be a number times its weights by chance.
+_ELEMENTS = 8
+
+
+def added_weights(
+    reference: Mapping[str, Any], candidate: Mapping[str, Any], weights: Mapping[str, Any], eps: float
+) -> dict[str, float]:
+    """By tensor k, where the candidate's gradient is the reference's plus k times the weights, one k for all; nothing where some
+    tensor differs otherwise.
+
+    Args:
+        reference, candidate: gradients by name.
+        weights: with which both were made, by name.
+        eps: of the precision.
+    """
+    both = [name for name in reference if name in candidate and name in weights]
+    apart, values = {}, {}
+    for name in both:
+        one, other, weight = (np.asarray(s[name], np.float64) for s in (reference, candidate, weights))
+        if not one.shape == other.shape == weight.shape:
+            return {}
+        apart[name], values[name] = other - one, weight
+    total = float(np.sqrt(sum(float(np.square(reference[name], dtype=np.float64).sum()) for name in both)))
+    noise = _UNITS * eps * total
+    off = [name for name in both if not float(np.linalg.norm(apart[name])) <= noise]
+    fits = [name for name in off if values[name].size >= _ELEMENTS and np.any(values[name])]
+    if not fits:
+        return {}
+    clearest = max(fits, key=lambda name: float(np.linalg.norm(apart[name])))
+    factor = float(np.vdot(apart[clearest], values[clearest]) / np.vdot(values[clearest], values[clearest]))
+    left = {name: float(np.linalg.norm(apart[name] - factor * values[name])) for name in both}
+    if any(not left[name] <= noise + _CLOSE * float(np.linalg.norm(apart[name])) for name in off):
+        return {}
+    # Of what is within rounding with it and without, that which is closer; of weights that are zero nothing is known yet.
+    return {name: factor for name in both if left[name] <= float(np.linalg.norm(apart[name]))}
+
+
+def decayed(
+    reference: Mapping[str, Any], candidate: Mapping[str, Any], weights: Mapping[str, Any], eps: float
+) -> dict[str, float]:
+    """By tensor c, where the candidate's update is the reference's plus c times the weights.
+
+    Args:
+        reference, candidate: updates by name.
+        weights: before them, by name.
+        eps: of the precision, to which weights are rounded.
+    """
+    found = {}
+    for name in reference.keys() & candidate.keys() & weights.keys():
+        due, made, weight = (np.asarray(s[name], np.float64) for s in (reference, candidate, weights))
+        if not due.shape == made.shape == weight.shape or weight.size < _ELEMENTS or not np.any(weight):
+            continue
+        apart = made - due
+        factor = float(np.vdot(apart, weight) / np.vdot(weight, weight))
+        rounding = 2 * eps * float(np.linalg.norm(weight)) + _LEFT * eps * float(np.linalg.norm(due))
+        far = float(np.linalg.norm(apart))
+        if far > _LEFT * rounding and np.linalg.norm(apart - factor * weight) <= rounding + _CLOSE * far:
+            found[name] = factor
+    return found
+
+
+def averaged(before: Any, due: Any, made: Any, eps: float) -> tuple[str, float] | None:
+    """How a running average came out that should have been `due`: ('momentum', b) where it has moved b times as far, ('variance', n / (n - 1))
+    where the batch's variance that it takes in is that of n values divided by n - 1; None where it is neither.
+
+    Args:
+        before, due, made: of one shape; before the step, and after it in the reference and the candidate.
+        eps: of the precision.
+    """
+    start, right, wrong = (np.asarray(array, np.float64).ravel() for array in (before, due, made))
+    rounding = _LEFT * eps * float(np.linalg.norm(right))
+    moved, apart = right - start, wrong - right
+    if not float(np.linalg.norm(apart)) > 4 * rounding or not np.any(moved):
+        return None
+    times = float(np.vdot(wrong - start, moved) / np.vdot(moved, moved))
+    if float(np.linalg.norm(wrong - start - times * moved)) <= rounding:
+        return "momentum", times
+    (kept, share), *_ = np.linalg.lstsq(np.stack([start, right], 1), wrong, rcond=None)
+    if float(np.linalg.norm(wrong - kept * start - share * right)) > rounding or not share > 1:
+        return None
+    values, momentum = share / (share - 1), kept / (1 - share)
+    whole = abs(values - round(values)) <= _CLOSE * values
+    return ("variance", float(share)) if whole and 0 <= momentum <= 1 else None
