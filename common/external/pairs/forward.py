@@ -81,7 +81,11 @@ class ForwardSearch:
             else:
                 if unexplained is not None:
                     self.search.findings.insert(-1, unexplained)
+                    unexplained = None
                 self.search.bar(number, tensor.name)
+        if unexplained is not None and len(trace.tensors) == len(self.search.bench.points):
+            # No outputs say whether anything comes of it.
+            self.search.findings.append(unexplained)
         self.search.injected += [of_stage(tensor, stage) for tensor in trace.tensors]
         return trace
 

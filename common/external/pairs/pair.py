@@ -308,7 +308,8 @@ class _Flow:
             copy_weights(asked, opened, mapping)
             at_first = told_of(0, self._diagnosed(when))
             self.bench = kept
-            if any(finding.explanation for finding in at_first.findings):
+            causes = [finding.explanation for finding in at_first.findings]
+            if any(why is not None and why.confidence == "confirmed" for why in causes):
                 return Outcome(opened.outlines, result, at_first)
             copy_weights(asked, opened, mapping)
             with limits.as_of_trainings():
