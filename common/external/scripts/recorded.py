@@ -76,6 +76,8 @@ from parity.common.state.canonical import State
 Row = NDArray[np.float64]
 
 _SHOWN = 5
+# Trainings that are farther apart show nothing of what parted them.
+_FAR_APART = 0.01
 # What fits a stage that diverges first.
 _WHY = {
     "sample ids": "the scripts see other samples: another shuffle, seed or batch size, or a batch dropped at an"
@@ -436,8 +438,11 @@ class RecordSource(core.ObservationSource):
             return StageSummary(title, "agrees", text)
         if not len(off) and len(near):
             first = int(near[0])
-            text = f"within {deviation.max():.1e} at {seen}, which rounding may have made"
-            if self._constants:
+            largest = deviation.max()
+            text = f"within {largest:.1e} at {seen}, which rounding may have made"
+            if largest > _FAR_APART:
+                text = f"up to {largest:.1e} apart at {seen}; what rounding makes grows, and whether it is that a followed run says"
+            elif self._constants:
                 text += f": Keras rounds {', '.join(self._constants)} to float32"
             return StageSummary(title, "undecided", text, int(self._steps[first]), float(deviation[first]))
         if not len(off):
