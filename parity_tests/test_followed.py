@@ -16,7 +16,7 @@ import pytest
 from parity.common import api
 from parity.common.base.errors import NotComparableError, RecordError
 from parity.common.diagnosis.result import Diagnosis
-from parity.common.external.scripts.followed_causes import clips_alone
+from parity.common.external.scripts.followed_causes import clips_alone, scaled
 from parity.common.external.scripts.recorded import diagnose_recorded, mapped
 from parity.common.parity import followed as followed_stage
 from parity.common.parity.compare import Comparison
@@ -24,7 +24,7 @@ from parity.common.parity.followed import followed_stages
 from parity.common.parity.result import judge
 from parity.common.parity.rounding import Rounding
 from parity.common.record import RunRecord, followed, read_record
-from parity.common.record.fits import averaged
+from parity.common.record.fits import added_weights, averaged, averaged_weights
 from parity.common.record.followed import (
     Measure,
     StateKeeper,
@@ -171,6 +171,51 @@ def test_a_norm_that_is_one_number_wherever_gradients_differ_is_a_clip() -> None
     assert not clips_alone(
         [*plain, Measure(9, "gradients", "w", 2.0, 0.0)], 1e-6
     )  # a larger norm is let through
+
+
+def test_weights_in_gradients_are_told_from_what_else_differs() -> None:
+    random = np.random.default_rng(5)
+    weights = {name: random.standard_normal((4, 4)) for name in "abcd"}
+    right = {name: random.standard_normal((4, 4)) for name in "abcd"}
+    other = random.standard_normal((4, 4))
+
+    def found(turned: str, decayed: str = "abcd") -> dict[str, float]:
+        made = {n: g + 0.01 * weights[n] * (n in decayed) + other * (n in turned) for n, g in right.items()}
+        return {name: round(times, 6) for name, times in added_weights(right, made, weights, 2**-52).items()}
+
+    assert found("") == dict.fromkeys("abcd", 0.01)
+    assert found("", "ab") == dict.fromkeys("ab", 0.01)
+    # What one of several differs in besides is left, and a single one shows nothing.
+    assert found("d") == dict.fromkeys("abcd", 0.01)
+    assert found("bcd") == {} == found("abcd") == found("", "")
+
+
+def test_an_average_of_weights_before_their_update_is_told() -> None:
+    random = np.random.default_rng(6)
+    before = {name: random.standard_normal(12) for name in ("teacher", "student", "other")}
+    after = {name: array + 0.1 * random.standard_normal(12) for name, array in before.items()}
+    after["teacher"] = 0.9 * before["teacher"] + 0.1 * after["student"]
+
+    def told(made: np.ndarray) -> str:
+        return averaged_weights("teacher", before, after, made, ["other", "student"], 2**-52)
+
+    assert told(0.9 * before["teacher"] + 0.1 * before["student"]) == "student"
+    assert told(0.8 * before["teacher"] + 0.2 * after["student"]) == "" == told(before["teacher"])
+
+
+def test_a_loss_that_is_divided_by_another_number_at_each_step_is_told() -> None:
+    def steps(*factors: float, residual: float = 0.0) -> list[Measure]:
+        return [
+            Measure(step, "gradients", name, 1.0, abs(factor - 1), factor, residual)
+            for step, factor in enumerate(factors)
+            for name in "ab"
+        ]
+
+    losses = {0: 0.5, 1: 0.6, 2: 0.7}
+    assert "0.5 to 0.7, by the batch" in scaled(steps(0.5, 0.6, 0.7), losses)
+    assert not scaled(steps(0.5, 0.6, 0.7, residual=0.1), losses)
+    assert not scaled(steps(0.5, 0.5, 0.5), dict.fromkeys(losses, 0.5))  # a constant is told as that
+    assert not scaled(steps(1.0, 1.0, 1.0), losses)
 
 
 def test_what_moves_an_average_otherwise_is_told_apart() -> None:

@@ -7,7 +7,7 @@ weights is decayed on one side alone. A running average that moves by a number t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,13 +20,15 @@ _CLOSE = 1e-2
 _LEFT = 64.0
 # A tensor of fewer elements may be a number times its weights by chance.
 _ELEMENTS = 8
+# So many tensors that differ by that alone show it, though others differ in something else, too.
+_SEVERAL = 2
 
 
 def added_weights(
     reference: Mapping[str, Any], candidate: Mapping[str, Any], weights: Mapping[str, Any], eps: float
 ) -> dict[str, float]:
-    """By tensor k, where the candidate's gradient is the reference's plus k times the weights, one k for all; nothing where some
-    tensor differs otherwise.
+    """By tensor k, where the candidate's gradient is the reference's plus k times the weights, one k for all; nothing where no tensor of
+    some elements differs by that alone, or one of several does. Of one that differs in something else, too, what is left then is that.
 
     Args:
         reference, candidate: gradients by name.
@@ -44,15 +46,30 @@ def added_weights(
     noise = _UNITS * eps * total
     off = [name for name in both if not float(np.linalg.norm(apart[name])) <= noise]
     fits = [name for name in off if values[name].size >= _ELEMENTS and np.any(values[name])]
-    if not fits:
+    times = {n: float(np.vdot(apart[n], values[n]) / np.vdot(values[n], values[n])) for n in fits}
+
+    def left(name: str, factor: float) -> float:
+        return float(np.linalg.norm(apart[name] - factor * values[name]))
+
+    def explains(name: str, factor: float) -> bool:
+        return left(name, factor) <= noise + _CLOSE * float(np.linalg.norm(apart[name]))
+
+    alone = [name for name in fits if explains(name, times[name])]
+    if not alone:
         return {}
-    clearest = max(fits, key=lambda name: float(np.linalg.norm(apart[name])))
-    factor = float(np.vdot(apart[clearest], values[clearest]) / np.vdot(values[clearest], values[clearest]))
-    left = {name: float(np.linalg.norm(apart[name] - factor * values[name])) for name in both}
-    if any(not left[name] <= noise + _CLOSE * float(np.linalg.norm(apart[name])) for name in off):
+    factor = times[max(alone, key=lambda name: float(np.linalg.norm(apart[name])))]
+    agreed = [name for name in off if explains(name, factor)]
+    if len(agreed) < len(off) and sum(name in alone for name in agreed) < _SEVERAL:
         return {}
+    axes = {values[name].ndim for name in agreed}
     # Of what is within rounding with it and without, that which is closer; of weights that are zero nothing is known yet.
-    return {name: factor for name in both if left[name] <= float(np.linalg.norm(apart[name]))}
+    return {
+        name: factor
+        for name in both
+        if name in agreed
+        or (name in off and values[name].ndim in axes)
+        or (name not in off and left(name, factor) <= float(np.linalg.norm(apart[name])))
+    }
 
 
 def decayed(
@@ -101,3 +118,40 @@ def averaged(before: Any, due: Any, made: Any, eps: float) -> tuple[str, float] 
     values, momentum = share / (share - 1), kept / (1 - share)
     whole = abs(values - round(values)) <= _CLOSE * values
     return ("variance", float(share)) if whole and 0 <= momentum <= 1 else None
+
+
+def averaged_weights(
+    name: str,
+    before: Mapping[str, Any],
+    due: Mapping[str, Any],
+    made: Any,
+    trained: Sequence[str],
+    eps: float,
+) -> str:
+    """The trained tensor of which another is a running average, where the candidate's took in its weights before the update, and not those after; ''
+    where it is not so.
+
+    Args:
+        name: of the average.
+        before, due: all tensors before the step, and after it in the reference.
+        made: the average after it in the candidate.
+        trained: names of tensors that the step updates.
+        eps: of the precision.
+    """
+    start, right, wrong = (np.asarray(a, np.float64).ravel() for a in (before[name], due[name], made))
+    rounding = _LEFT * eps * float(np.linalg.norm(right))
+
+    for other in trained:
+        if before[other].shape != before[name].shape:
+            continue
+        taken = [
+            np.stack([start, np.asarray(state[other], np.float64).ravel()], 1) for state in (due, before)
+        ]
+        shares, *_ = np.linalg.lstsq(taken[0], right, rcond=None)
+        off = [
+            float(np.linalg.norm(found - each @ shares))
+            for found, each in zip((right, wrong), taken, strict=True)
+        ]
+        if max(off) <= rounding and abs(shares.sum() - 1) <= _CLOSE:
+            return other
+    return ""

@@ -23,7 +23,7 @@ import numpy as np
 
 from parity.common.base.errors import RecordError
 from parity.common.record.files import append, read_lines
-from parity.common.record.fits import added_weights, averaged, decayed
+from parity.common.record.fits import added_weights, averaged, averaged_weights, decayed
 from parity.common.record.header import read_header
 from parity.common.record.live import Live, Slots
 from parity.common.record.reader import read_record
@@ -40,6 +40,8 @@ MEAN = "mean of gradients"
 ADDED = "added weights"
 # An update that is the reference's plus a number times the weights; a running average that moves otherwise; see `fits`.
 DECAYED, AVERAGED = "decayed update", ("momentum of average", "variance of average")
+# An average that takes in weights from before the update.
+OLD_WEIGHTS = "average of old weights"
 
 
 # As many names are told of a model that another tensor is looked for in.
@@ -294,15 +296,8 @@ class Follower:
             due, made = (self._sums_of_biases(state) for state in (after, now))
             both = measured(step, "update", due, made, eps=self._eps, weights=before)
             self._measures += [one for one in both if one.difference > _GROSS * one.reference]
-        due, made = ({n: s[n] for n in before if n in s and n not in self._trained} for s in (after, now))
         if not unsure:
-            self._measures += measured(step, "buffers", due, made)
-            fits = {n: averaged(before[n], due[n], made[n], self._eps) for n in due if n in made}
-            self._measures += [
-                Measure(step, f"{fit[0]} of average", name, 1.0, 0.0, fit[1])
-                for name, fit in fits.items()
-                if fit is not None
-            ]
+            self._measures += self._averages(step, after, now)
         for slot in (slot for slot in sorted(kept) if self._shared(slot, kept, own)):
             theirs, mine = (
                 {name: array for name, array in s.items() if name not in self._own | unsure}
@@ -313,6 +308,24 @@ class Follower:
             used = {n for s in (theirs, mine) for n, array in s.items() if np.any(array)}
             theirs, mine = ({n: a for n, a in s.items() if n in used} for s in (theirs, mine))
             self._measures += measured(step, f"slots/{slot}", theirs, mine, eps=self._eps)
+
+    def _averages(self, step: int, after: State, now: State) -> list[Measure]:
+        """Measure the buffers, and how a running average moves otherwise. after, now: all tensors behind the step, of both."""
+        before = self._before
+        due, made = ({n: s[n] for n in before if n in s and n not in self._trained} for s in (after, now))
+        found = measured(step, "buffers", due, made)
+        trained = [name for name in self._given if name in before]
+        for each in [
+            one
+            for one in found
+            if math.inf > one.difference > 16 * self._eps * one.reference and not one.only
+        ]:
+            name = each.tensor
+            if fit := averaged(before[name], due[name], made[name], self._eps):
+                found.append(Measure(step, f"{fit[0]} of average", name, 1.0, 0.0, fit[1]))
+            if averaged_weights(name, before, after, made[name], trained, self._eps):
+                found.append(Measure(step, OLD_WEIGHTS, name, 1.0, 0.0))
+        return found
 
     def _with_added(self, name: str, gradient: Any, sign: int) -> Any:
         """A gradient with what the script adds to it itself, or without."""

@@ -5,7 +5,7 @@ that moves otherwise.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -14,13 +14,15 @@ from parity.common.diagnosis.result import StageSummary
 from parity.common.parity.followed import added_to_gradients, penalty_of
 from parity.common.parity.rounding import ELEMENTWISE_ULPS
 from parity.common.record import RunRecord
-from parity.common.record.followed import AVERAGED, DECAYED, Measure
+from parity.common.record.followed import AVERAGED, DECAYED, OLD_WEIGHTS, Measure
 
 _SHOWN = 5
 # At fewer steps a norm may be one number by chance.
 _CLIPPED = 3
 # Gradients differ where they are so many times farther apart than rounding explains.
 _FAR = 16
+# Relative: of a loss and its gradients, each rounded by itself.
+_SLACK = 1e-4
 _AVERAGES = {
     AVERAGED[
         0
@@ -84,6 +86,31 @@ def clips_alone(measures: Sequence[Measure], smooth: float) -> str:
     return ""
 
 
+def scaled(measures: Sequence[Measure], factors: Mapping[int, float]) -> str:
+    """That a loss and all its gradients are the reference's times one number at each step, another at some; '' where that is not so.
+
+    Args:
+        measures: of all steps.
+        factors: by step, of the losses.
+    """
+    by_step: dict[int, list[Measure]] = {}
+    for each in measures:
+        if each.stage == "gradients":
+            by_step.setdefault(each.step, []).append(each)
+    found = {step: common_factor(rows) for step, rows in by_step.items()}
+    agree = all(
+        factor is not None and abs(factor - factors.get(step, math.nan)) <= _SLACK * abs(factor)
+        for step, factor in found.items()
+    )
+    sizes = [factor for factor in found.values() if factor is not None]
+    if not agree or len(sizes) < _CLIPPED or np.allclose(sizes, sizes[0], rtol=limits.SCRIPT_FACTOR, atol=0):
+        return ""
+    return (
+        f"the loss and all gradients are the reference's times one number, {min(sizes):.4g} to {max(sizes):.4g}, by the batch: the same sum is divided by another"
+        " number (of samples, tokens or positions; what a mask leaves out; the sum of weights)"
+    )
+
+
 def in_the_gradients(first: StageSummary, measures: Sequence[Measure], records: Sequence[RunRecord]) -> str:
     """That weight decay is in the gradients of one script and not of the other, where that is what a loss or an update differs by."""
     if first.step is None or first.name not in ("loss", "update"):
@@ -140,6 +167,11 @@ def of_averages(here: Sequence[Measure], smooth: float) -> str:
     off = [
         each.tensor for each in here if each.stage == "buffers" and each.difference > smooth * each.reference
     ]
+    if off and {*off} <= {each.tensor for each in here if each.stage == OLD_WEIGHTS}:
+        return (
+            f"averages of weights ({_few(off)}) take in the candidate's weights before the update, and the reference's those after it: they are"
+            " made before step() instead of behind it"
+        )
     for stage, text in _AVERAGES.items():
         rows = [each for each in here if each.stage == stage]
         if rows and {*off} == {each.tensor for each in rows}:

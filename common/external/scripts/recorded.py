@@ -33,6 +33,7 @@ from parity.common.external.scripts.followed_causes import (
     in_the_gradients,
     of_averages,
     of_update,
+    scaled,
 )
 from parity.common.external.scripts.layers import layers_stage
 from parity.common.external.scripts.outlines import setting_differences
@@ -68,7 +69,7 @@ from parity.common.parity.rounding import (
 )
 from parity.common.parity.sample_ids import has_ids, steps_of_other_samples
 from parity.common.record import RunRecord
-from parity.common.record.followed import Measure, read_measures
+from parity.common.record.followed import read_measures
 from parity.common.spec import ScriptInfo
 from parity.common.spec.external.mapping import Mapping
 from parity.common.state.canonical import State
@@ -103,7 +104,7 @@ _WHY = {
 }
 _WHY["gradients"] = (
     "of equal weights and samples the gradient is another: not zeroed before backward, a factor (sum or mean,"
-    " accumulation, loss scale), a penalty in the loss that is differentiated, clipping, or frozen weights"
+    " accumulation, loss scale), a penalty in the loss that is differentiated, clipping, frozen weights, or a gradient that one side stops"
 )
 _WHY["gradient norm"], _WHY["parameter norm"] = _WHY["first gradients"], _WHY["update norm"]
 # Stages that may agree for some steps, and what then fits.
@@ -391,6 +392,16 @@ class RecordSource(core.ObservationSource):
         ours, theirs = (np.concatenate(received.ids(int(rows[row]))) for received, rows in sides)
         return StageSummary(name, "differs", _samples_text(ours, theirs), int(self._steps[row]), math.inf)
 
+    def _begins_again(self, step: int) -> bool:
+        """Whether the candidate has from a step on, for as long as is known, the samples of its first steps in their order."""
+        received = self._records[1].received
+        rows = range(min(step, received.whole - step)) if step else range(0)
+        sets = [np.concatenate(received.ids(row)) for row in (*rows, *(step + row for row in rows))]
+        halves = sets[: len(rows)], sets[len(rows) :]
+        return len(rows) > 1 and all(
+            np.array_equal(np.sort(a), np.sort(b)) for a, b in zip(*halves, strict=True)
+        )
+
     def counts(self) -> StageSummary:
         """What the loss was divided by."""
         ours, theirs = self._columns("count")
@@ -505,12 +516,25 @@ class RecordSource(core.ObservationSource):
         ]
         return common_factor(here)
 
-    def _fitted(self, first: StageSummary, measures: Sequence[Measure]) -> str:
+    def _factors(self) -> dict[int, float]:
+        """By step how many times the reference's the candidate's loss is."""
+        ours, theirs = self._columns("loss_sum")
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return dict(zip(self._steps.tolist(), (theirs / ours).tolist(), strict=True))
+
+    def _measured(self, first: StageSummary) -> str:
+        """What a stage of a followed run differs by, where the measures say so."""
+        measures = read_measures(self._records[1].folder)
         here = [each for each in measures if each.step == first.step]
         if first.name == "buffers":
             return of_averages(here, self._rounding.smooth)
+        if first.name == "gradients":
+            return clips_alone(measures, self._rounding.smooth)
+        said = in_the_gradients(first, measures, self._records)
+        if first.name == "loss":
+            return said or scaled(measures, self._factors())
         row = int(np.searchsorted(self._steps, first.step or 0))
-        return (
+        return said or (
             of_update(here, float(self._columns("learning_rate")[0][row])) if first.name == "update" else ""
         )
 
@@ -544,13 +568,8 @@ class RecordSource(core.ObservationSource):
         """What fits the stage that diverges first."""
         if first.name in ("first gradients", "gradient norm"):
             yield from self._clipped()
-        measures = read_measures(self._records[1].folder) if self._followed else []
-        if (
-            self._followed
-            and first.name == "gradients"
-            and (clips := clips_alone(measures, self._rounding.smooth))
-        ):
-            yield clips
+        if self._followed and (named := self._measured(first)):
+            yield named
             return
         if self._followed and first.name in _FROM_THERE and first.step:
             before = [step for step in followed_steps(self._records[1]) if step < first.step]
@@ -563,6 +582,11 @@ class RecordSource(core.ObservationSource):
             yield _WHY_LATER.format(before=(first.step or 0) - 1)
             return
         text = _WHY[first.name]
+        if first.name == "sample ids" and self._begins_again(first.step or 0):
+            text = (
+                f"from step {first.step} on the candidate has the samples of its steps 0, 1, 2, ... again, and the reference has not: each epoch in the order of the"
+                " first (no set_epoch, or a generator that is seeded anew)"
+            )
         if self._followed:
             if first.name == "gradients" and any(info.world_size > 1 for info in self._infos):
                 text += "; of several ranks also a mean of means over unequal counts"
@@ -573,7 +597,7 @@ class RecordSource(core.ObservationSource):
                     text = f"{'the loss' if first.name == 'loss' else 'every gradient'} is {said}"
                 elif first.name == "gradients" and mean_agrees(*self._records, first.step):
                     text = _WHY_NOT_REDUCED
-            yield in_the_gradients(first, measures, self._records) or self._fitted(first, measures) or text
+            yield text
             return
         compared = {stage.name for stage in self._stages if stage.status != "not recorded"}
         unlike = [name for name in ("sample ids", "initial state") if name not in compared]
