@@ -269,6 +269,8 @@ class View:
         opened = self._opened(torch, keras)
         opened += self._of_other_calls(substitutions[1:], (torch, keras), opened)
         if len(opened) > 1:
+            # An order alone, as of samples that are sorted, may be that of the other operands, too.
+            opened = [each for each in opened if not self._is_order(each)] or opened
             opened = self._one_number(opened, torch, agrees)
         # Of several the experiment says that together they are it, and not of each; of one operation in one line they are one.
         kinds = {(each.kind, each.torch.name, each.torch.line) for each in opened}
@@ -298,6 +300,16 @@ class View:
                 explanation = replace(explanation, confidence="likely", fix=fix)
             found.append(Attribution(explanation, () if number else tuple(changes)))
         return found
+
+    def _is_order(self, found: Difference) -> bool:
+        """Whether torch takes in another order by a gather what Keras takes as it is."""
+        own, due = found.torch, found.keras
+        if found.kind != "too_much" or own.name != "gather" or own.tensor is None or due.tensor is None:
+            return False
+        (theirs,), (ours,) = self.torch.values(own.tensor), self.keras.values(due.tensor)
+        return theirs.size == ours.size and (
+            tensor_deviation(np.sort(theirs, axis=None), np.sort(ours, axis=None)) <= limits.SAME_ELEMENTS
+        )
 
     def _one_number(
         self, opened: list[Difference], torch: Expression, agrees: Callable[[Replacement], bool]
