@@ -72,26 +72,34 @@ def added_weights(
     }
 
 
-def decayed(
-    reference: Mapping[str, Any], candidate: Mapping[str, Any], weights: Mapping[str, Any], eps: float
+def along(
+    reference: Mapping[str, Any],
+    candidate: Mapping[str, Any],
+    what: Mapping[str, Any],
+    weights: Mapping[str, Any],
+    eps: float,
 ) -> dict[str, float]:
-    """By tensor c, where the candidate's update is the reference's plus c times the weights.
+    """By tensor c, where the candidate's update is the reference's plus c times something that is known: its weights, or its momentum.
 
     Args:
         reference, candidate: updates by name.
+        what: by name, before the updates.
         weights: before them, by name.
         eps: of the precision, to which weights are rounded.
     """
     found = {}
-    for name in reference.keys() & candidate.keys() & weights.keys():
-        due, made, weight = (np.asarray(s[name], np.float64) for s in (reference, candidate, weights))
-        if not due.shape == made.shape == weight.shape or weight.size < _ELEMENTS or not np.any(weight):
+    for name in reference.keys() & candidate.keys() & weights.keys() & what.keys():
+        due, made, of = (np.asarray(s[name], np.float64) for s in (reference, candidate, what))
+        if not due.shape == made.shape == of.shape or of.size < _ELEMENTS or not np.any(of):
             continue
         apart = made - due
-        factor = float(np.vdot(apart, weight) / np.vdot(weight, weight))
-        rounding = 2 * eps * float(np.linalg.norm(weight)) + _LEFT * eps * float(np.linalg.norm(due))
-        far = float(np.linalg.norm(apart))
-        if far > _LEFT * rounding and np.linalg.norm(apart - factor * weight) <= rounding + _CLOSE * far:
+        factor = float(np.vdot(apart, of) / np.vdot(of, of))
+        norms = [float(np.linalg.norm(np.asarray(a, np.float64))) for a in (weights[name], due, apart)]
+        rounding = 2 * eps * norms[0] + _LEFT * eps * norms[1]
+        if (
+            norms[2] > _LEFT * rounding
+            and np.linalg.norm(apart - factor * of) <= rounding + _CLOSE * norms[2]
+        ):
             found[name] = factor
     return found
 

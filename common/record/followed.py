@@ -23,7 +23,7 @@ import numpy as np
 
 from parity.common.base.errors import RecordError
 from parity.common.record.files import append, read_lines
-from parity.common.record.fits import added_weights, averaged, averaged_weights, decayed
+from parity.common.record.fits import added_weights, along, averaged, averaged_weights
 from parity.common.record.header import read_header
 from parity.common.record.live import Live, Slots
 from parity.common.record.reader import read_record
@@ -38,8 +38,12 @@ Stage = str  # 'gradients', 'mean of gradients', 'added weights', 'update', 'buf
 MEAN = "mean of gradients"
 # How many times its weights the candidate adds to its gradients itself, beyond what the reference does.
 ADDED = "added weights"
-# An update that is the reference's plus a number times the weights; a running average that moves otherwise; see `fits`.
-DECAYED, AVERAGED = "decayed update", ("momentum of average", "variance of average")
+# An update that is the reference's plus a number times the weights, or its momentum; a running average that moves otherwise; see `fits`.
+DECAYED, MOVED, AVERAGED = (
+    "decayed update",
+    "momentum of update",
+    ("momentum of average", "variance of average"),
+)
 # An average that takes in weights from before the update.
 OLD_WEIGHTS = "average of old weights"
 
@@ -50,6 +54,8 @@ _LISTED = 8
 _GROSS = 0.5
 # What weights that were added to a gradient move an update by at least, in units of the weights' rounding.
 _SEEN = 64.0
+# SGD's slot: torch's buffer, or Keras's velocity, which has the rate in it.
+_MOMENTUM = "momentum_velocity"
 # Two arrays of float32 are one times a number up to this share of the largest.
 _SAME_SCALE = 1e-5
 # States are kept at every step while they take less, and are of no more steps: what begins with a later epoch (a mode that
@@ -61,7 +67,7 @@ EVERY_STEP_BYTES, EVERY_STEP_COUNT = 2**28, 2000
 class Measure:
     """How far one tensor of a followed step is from the reference's.
 
-    stage: 'gradients', 'mean of gradients' (over the ranks), 'added weights' and 'decayed update' (reference: the weights' norm, factor: how many times they are in it), 'momentum of average' and 'variance of average' (factor: see `averaged`), 'update', 'buffers' or 'slots/NAME'. reference, difference: L2 norms; `difference` is infinite where the tensor is
+    stage: 'gradients', 'mean of gradients' (over the ranks), 'added weights' (reference: the weights' norm, factor: how many times they are in it), 'decayed update' and 'momentum of update' (factor: how many times weights or momentum are in it), 'momentum of average' and 'variance of average' (factor: see `averaged`), 'update', 'buffers' or 'slots/NAME'. reference, difference: L2 norms; `difference` is infinite where the tensor is
     not finite, or not of the reference's shape. factor: k by which k times the reference's is closest. residual: the L2 norm of
     what is then left. ulps: of updates and slots, which are elementwise, the largest |difference| in units of rounding:
     eps (|r| + rms(r)), after 4 eps |weight| for the rounding of the weight itself.
@@ -196,6 +202,7 @@ class Follower:
         self._gave: dict[str, float] = {}
         # The slots as this step and the one before ended, where these were followed.
         self._ended: Slots = {}
+        self._begun: Slots = {}  # those that this update began with
         self._left: Slots = {}
 
     def wants(self, step: int) -> bool:
@@ -245,6 +252,7 @@ class Follower:
                 for slot in kept.keys() & own.keys()
                 if math.isfinite(factors[slot])
             }
+            self._begun = both
             self._live.put_slots(both)
 
     def given(self, step: int) -> State | None:
@@ -289,10 +297,12 @@ class Follower:
                 for s in (after, now)
             )
             self._measures += measured(step, "update", due, made, eps=self._eps, weights=before)
-            self._measures += [
-                Measure(step, DECAYED, name, float(np.linalg.norm(before[name])), 0.0, times)
-                for name, times in decayed(due, made, before, self._eps).items()
-            ]
+            momenta = self._begun.get(_MOMENTUM, {})
+            for stage, what in ((DECAYED, before), (MOVED, momenta)):
+                fits = along(due, made, what, before, self._eps)
+                self._measures += [
+                    Measure(step, stage, name, 1.0, 0.0, times) for name, times in fits.items()
+                ]
             due, made = (self._sums_of_biases(state) for state in (after, now))
             both = measured(step, "update", due, made, eps=self._eps, weights=before)
             self._measures += [one for one in both if one.difference > _GROSS * one.reference]
@@ -345,7 +355,7 @@ class Follower:
 
     def _earlier(self, slot: str, step: int) -> float:
         """How many times larger the factor of a slot was at the step before: a velocity was made by the rate of then."""
-        if slot != "momentum_velocity" or not self._other or not 0 < step < len(self._rates):
+        if slot != _MOMENTUM or not self._other or not 0 < step < len(self._rates):
             return 1.0
         before, now = float(self._rates[step - 1]), float(self._rates[step])
         if not (math.isfinite(before) and math.isfinite(now) and before and now):

@@ -14,7 +14,7 @@ from parity.common.diagnosis.result import StageSummary
 from parity.common.parity.followed import added_to_gradients, penalty_of
 from parity.common.parity.rounding import ELEMENTWISE_ULPS
 from parity.common.record import RunRecord
-from parity.common.record.followed import AVERAGED, DECAYED, OLD_WEIGHTS, Measure
+from parity.common.record.followed import AVERAGED, DECAYED, MOVED, OLD_WEIGHTS, Measure
 
 _SHOWN = 5
 # At fewer steps a norm may be one number by chance.
@@ -135,26 +135,34 @@ def in_the_gradients(first: StageSummary, measures: Sequence[Measure], records: 
     )
 
 
-def of_update(here: Sequence[Measure], rate: float) -> str:
+def of_update(here: Sequence[Measure], rates: Sequence[float], framework: str) -> str:
     """What an update differs by; '' where that is not known.
 
     Args:
         here: what was measured at its step.
-        rate: the learning rate there, NaN where it is not known.
+        rates: the learning rate of the step before, and there; NaN where it is not known.
+        framework: of the candidate.
     """
     alone = [each.tensor for each in here if each.only == "reference" and each.stage.startswith("slots/")]
     if alone:
         return f"the candidate's optimizer does not train {_few([*dict.fromkeys(alone)])}: in no group of its, or frozen"
-    rows = [each for each in here if each.stage == DECAYED]
     off = {each.tensor for each in here if each.stage == "update" and each.ulps > ELEMENTWISE_ULPS}
-    if not rows or off - {each.tensor for each in rows}:
-        return ""
-    times = -rows[0].factor / rate if rate and math.isfinite(rate) else -rows[0].factor
-    who = ("candidate", "reference")[times < 0]
-    return (
-        f"weight decay: the {who} takes {abs(times):.4g} times the weights more off {_few([each.tensor for each in rows])}, times the learning rate:"
-        " another weight_decay, or tensors that one side alone leaves out of it"
-    )
+    by_stage = {stage: {e.tensor: e.factor for e in here if e.stage == stage} for stage in (DECAYED, MOVED)}
+    known, (before, rate) = bool(rates[1]) and math.isfinite(rates[1]), rates
+    if (moved := by_stage[MOVED]) and off <= moved.keys():
+        if math.isfinite(before) and abs(rate - before) > _SLACK * abs(before):
+            return "the learning rate has changed, and the momentum with it on one side alone: Keras's velocity has the rate in it, and torch's buffer has not"
+        times = next(iter(moved.values()))
+        more = times if framework == "tensorflow" else -times / rate if known else math.nan
+        return f"the momentum is {abs(more):.4g} {'larger' if more > 0 else 'smaller'} in the candidate than in the reference"
+    if (decayed := by_stage[DECAYED]) and off <= decayed.keys():
+        times = -next(iter(decayed.values())) / (rate if known else 1.0)
+        who = ("candidate", "reference")[times < 0]
+        return (
+            f"weight decay: the {who} takes {abs(times):.4g} times the weights more off {_few([*decayed])}, times the learning rate:"
+            " another weight_decay, or tensors that one side alone leaves out of it"
+        )
+    return ""
 
 
 def of_averages(here: Sequence[Measure], smooth: float) -> str:

@@ -533,9 +533,11 @@ class RecordSource(core.ObservationSource):
         said = in_the_gradients(first, measures, self._records)
         if first.name == "loss":
             return said or scaled(measures, self._factors())
-        row = int(np.searchsorted(self._steps, first.step or 0))
-        return said or (
-            of_update(here, float(self._columns("learning_rate")[0][row])) if first.name == "update" else ""
+        if said or first.name != "update":
+            return said
+        row, rates = int(np.searchsorted(self._steps, first.step or 0)), self._columns("learning_rate")[0]
+        return of_update(
+            here, [float(rates[row - 1]) if row else math.nan, float(rates[row])], self._infos[1].framework
         )
 
     def _known_factors(self, row: int) -> Iterator[tuple[float, str]]:
