@@ -87,20 +87,20 @@ def along(
         weights: before them, by name.
         eps: of the precision, to which weights are rounded.
     """
-    found = {}
-    for name in reference.keys() & candidate.keys() & weights.keys() & what.keys():
+    found: dict[str, float] = {}
+    names = reference.keys() & candidate.keys() & weights.keys() & what.keys()
+    # Of few elements, whose fit may be chance, those that it takes as often as a larger one.
+    for name in sorted(names, key=lambda name: -np.size(reference[name])):
         due, made, of = (np.asarray(s[name], np.float64) for s in (reference, candidate, what))
-        if not due.shape == made.shape == of.shape or of.size < _ELEMENTS or not np.any(of):
+        few = of.size < _ELEMENTS
+        if not due.shape == made.shape == of.shape or not np.any(of) or (few and not found):
             continue
         apart = made - due
-        factor = float(np.vdot(apart, of) / np.vdot(of, of))
+        times = next(iter(found.values())) if few else float(np.vdot(apart, of) / np.vdot(of, of))
         norms = [float(np.linalg.norm(np.asarray(a, np.float64))) for a in (weights[name], due, apart)]
         rounding = 2 * eps * norms[0] + _LEFT * eps * norms[1]
-        if (
-            norms[2] > _LEFT * rounding
-            and np.linalg.norm(apart - factor * of) <= rounding + _CLOSE * norms[2]
-        ):
-            found[name] = factor
+        if norms[2] > _LEFT * rounding and np.linalg.norm(apart - times * of) <= rounding + _CLOSE * norms[2]:
+            found[name] = times
     return found
 
 
