@@ -14,6 +14,8 @@ import numpy as np
 
 # Of a gradient, with all others together, rounding makes no more: a hundred units.
 _UNITS = 100.0
+# What a number is read off is so many times beyond rounding.
+_CLEARLY = 4.0
 # What is k w is so up to this share of it.
 _CLOSE = 1e-2
 # What is left of a fit is rounding, of an average or an update, in units of its norm.
@@ -54,7 +56,11 @@ def added_weights(
     def explains(name: str, factor: float) -> bool:
         return left(name, factor) <= noise + _CLOSE * float(np.linalg.norm(apart[name]))
 
-    alone = [name for name in fits if explains(name, times[name])]
+    alone = [
+        name
+        for name in fits
+        if explains(name, times[name]) and float(np.linalg.norm(apart[name])) > _CLEARLY * noise
+    ]
     if not alone:
         return {}
     factor = times[max(alone, key=lambda name: float(np.linalg.norm(apart[name])))]

@@ -23,14 +23,12 @@ _CLIPPED = 3
 _FAR = 16
 # Relative: of a loss and its gradients, each rounded by itself.
 _SLACK = 1e-4
+_MOVES, _VARIES = AVERAGED
 _AVERAGES = {
-    AVERAGED[
-        0
-    ]: "running averages ({names}) move {times:.4g} times as far in the candidate: another momentum (0.99 in Keras is 0.01 in torch), a step that moves them twice, or"
-    " not at all",
-    AVERAGED[
-        1
-    ]: "running variances ({names}) take in those of batches of {values} values divided by {values} - 1, as torch's batch norm does and Keras's does not",
+    _MOVES: "running averages ({names}) move {times:.4g} times as far in the candidate: another momentum (0.99 in Keras is 0.01 in torch), a step that"
+    " moves them twice, or not at all",
+    _VARIES: "running variances ({names}) take in those of batches of {values} values divided by {values} - 1, as torch's batch norm does and Keras's"
+    " does not",
 }
 
 
@@ -50,10 +48,7 @@ def clips_alone(measures: Sequence[Measure], smooth: float) -> str:
         measures: of all steps.
         smooth: relative, what rounding explains of gradients.
     """
-    by_step: dict[int, list[Measure]] = {}
-    for each in measures:
-        if each.stage == "gradients":
-            by_step.setdefault(each.step, []).append(each)
+    by_step = _gradients(measures)
     norms, apart, factors = {}, [], {}
     for step, rows in by_step.items():
         ours, far = (
@@ -93,10 +88,7 @@ def scaled(measures: Sequence[Measure], factors: Mapping[int, float]) -> str:
         measures: of all steps.
         factors: by step, of the losses.
     """
-    by_step: dict[int, list[Measure]] = {}
-    for each in measures:
-        if each.stage == "gradients":
-            by_step.setdefault(each.step, []).append(each)
+    by_step = _gradients(measures)
     found = {step: common_factor(rows) for step, rows in by_step.items()}
     agree = all(
         factor is not None and abs(factor - factors.get(step, math.nan)) <= _SLACK * abs(factor)
@@ -154,7 +146,7 @@ def of_update(here: Sequence[Measure], rates: Sequence[float], framework: str) -
             return "the learning rate has changed, and the momentum with it on one side alone: Keras's velocity has the rate in it, and torch's buffer has not"
         times = next(iter(moved.values()))
         more = times if framework == "tensorflow" else -times / rate if known else math.nan
-        return f"the momentum is {abs(more):.4g} {'larger' if more > 0 else 'smaller'} in the candidate than in the reference"
+        return f"the momentum is {abs(more):.4g} {'larger' if more > 0 else 'smaller'} in the candidate than in the reference (of Nesterov's: its square)"
     if (decayed := by_stage[DECAYED]) and off <= decayed.keys():
         times = -next(iter(decayed.values())) / (rate if known else 1.0)
         who = ("candidate", "reference")[times < 0]
@@ -188,16 +180,16 @@ def of_averages(here: Sequence[Measure], smooth: float) -> str:
     return ""
 
 
+def _gradients(measures: Sequence[Measure]) -> dict[int, list[Measure]]:
+    """Those of gradients, by step."""
+    found: dict[int, list[Measure]] = {}
+    for each in measures:
+        if each.stage == "gradients":
+            found.setdefault(each.step, []).append(each)
+    return found
+
+
 def _few(names: Sequence[str]) -> str:
     """Some of several names."""
     shown = ", ".join(names[:_SHOWN])
     return f"{shown} and {len(names) - _SHOWN} more" if len(names) > _SHOWN else shown
-
-
-def _common_factor(rows: Sequence[Measure]) -> float | None:
-    """By which number all gradients are the reference's times it; None where there is no such number."""
-    rows = [row for row in rows if row.reference]
-    factor = max(rows, key=lambda row: row.reference).factor if rows else 0.0
-    slack = limits.SCRIPT_FACTOR * abs(factor)
-    alike = (abs(row.factor - factor) <= slack and row.residual <= slack * row.reference for row in rows)
-    return factor if factor and all(alike) else None
