@@ -21,8 +21,6 @@ _SHOWN = 5
 _CLIPPED = 3
 # Gradients differ where they are so many times farther apart than rounding explains.
 _FAR = 16
-# Relative: of a loss and its gradients, each rounded by itself.
-_SLACK = 1e-4
 _MOVES, _VARIES = AVERAGED
 _AVERAGES = {
     _MOVES: "running averages ({names}) move {times:.4g} times as far in the candidate: another momentum (0.99 in Keras is 0.01 in torch), a step that"
@@ -91,7 +89,7 @@ def scaled(measures: Sequence[Measure], factors: Mapping[int, float]) -> str:
     by_step = _gradients(measures)
     found = {step: common_factor(rows) for step, rows in by_step.items()}
     agree = all(
-        factor is not None and abs(factor - factors.get(step, math.nan)) <= _SLACK * abs(factor)
+        factor is not None and abs(factor - factors.get(step, math.nan)) <= limits.SCRIPT_FACTOR * abs(factor)
         for step, factor in found.items()
     )
     sizes = [factor for factor in found.values() if factor is not None]
@@ -142,7 +140,7 @@ def of_update(here: Sequence[Measure], rates: Sequence[float], framework: str) -
     by_stage = {stage: {e.tensor: e.factor for e in here if e.stage == stage} for stage in (DECAYED, MOVED)}
     known, (before, rate) = bool(rates[1]) and math.isfinite(rates[1]), rates
     if (moved := by_stage[MOVED]) and off <= moved.keys():
-        if math.isfinite(before) and abs(rate - before) > _SLACK * abs(before):
+        if math.isfinite(before) and abs(rate - before) > limits.SCRIPT_FACTOR * abs(before):
             return "the learning rate has changed, and the momentum with it on one side alone: Keras's velocity has the rate in it, and torch's buffer has not"
         times = next(iter(moved.values()))
         more = times if framework == "tensorflow" else -times / rate if known else math.nan
