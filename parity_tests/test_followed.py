@@ -122,29 +122,41 @@ def test_one_bias_that_is_two_of_torch_moves_once(runs: Path) -> None:
     assert "update: lstm.bias_ih_l0 is 2 times the reference's" in wrong.when.evidence
 
 
-NAMED = {
+# Reference, what follows it, and what its one finding is told as.
+NAMED = [
     (
         "torch",
         "torch_by hand",
-    ): "weight decay: 0.0005 times the weights is in the candidate's gradients, and neither in",
+        "weight decay: 0.0005 times the weights is in the candidate's gradients, and neither in",
+    ),
     (
         "decayed",
         "decayed_penalty",
-    ): "a penalty is in the candidate's loss, and not in the reference's: 0.00025 times the squares of the weights of 4 tensors",
-    ("gpt", "gpt_weight decay"): "weight decay: the reference takes 0.1 times the weights more off",
+        "a penalty is in the candidate's loss, and not in the reference's: 0.00025 times the squares of",
+    ),
+    ("gpt", "gpt_weight decay", "weight decay: the reference takes 0.1 times the weights more off"),
+    ("torch", "torch_momentum", "the momentum is 0.1 smaller in the candidate"),
+    ("keras", "keras_momentum", "the momentum is 0.1 smaller in the candidate"),
+    ("torch", "torch_keras_momentum", "the momentum is 0.1 smaller in the candidate"),
+    (
+        "keras_drops",
+        "torch_rate drops",
+        "the learning rate has changed, and the momentum with it on one side alone",
+    ),
     (
         "norm",
         "norm_momentum of averages",
-    ): "running averages (norm.running_mean, norm.running_var) move 0.1 times as far",
-}
+        "running averages (norm.running_mean, norm.running_var) move 0.1 times as far",
+    ),
+]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("pair", "text"), NAMED.items(), ids=[second for _, second in NAMED])
+@pytest.mark.parametrize(("first", "second", "text"), NAMED)
 def test_what_a_step_differs_by_is_named_where_it_is_one_number(
-    runs: Path, pair: tuple[str, str], text: str
+    runs: Path, first: str, second: str, text: str
 ) -> None:
-    (finding,) = told(runs, *pair)[1].findings
+    (finding,) = told(runs, first, second)[1].findings
     assert finding.explanation is not None and finding.explanation.text.startswith(text)
 
 

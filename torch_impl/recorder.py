@@ -53,8 +53,9 @@ from parity.torch_impl.recorders.batches import with_indices
 from parity.torch_impl.sharding.tensors import tensor_like, whole
 
 # On a GPU, a step's numbers are read when so many more have been launched, and nothing waits for them.
-_THREADS_END = 0.1  # seconds
 _LAG = 8
+# Seconds in which gloo's threads end what they hold.
+_THREADS_END = 0.1
 
 
 class Recorder(ScriptRecorder):

@@ -401,18 +401,12 @@ def _compare_followed(
     reference: RunRecord, candidate: RunRecord, checks: list[Check], skip: dict[str, str]
 ) -> Comparison:
     """Judge a run that followed the reference, by what it made of each followed step."""
-    stages = followed_stages(reference, candidate)
-    stages.append(followed_evaluation(reference, candidate, stages))
+    stages, steps = followed_stages(reference, candidate), followed_steps(candidate)
+    stages.append(followed_evaluation(reference, candidate, stages, steps))
     for stage in stages:
         if stage.status != "not recorded":
-            at = (
-                "the end"
-                if stage.name == EVALUATION
-                else "every followed step"
-                if stage.step is None
-                else f"step {stage.step}"
-            )
-            where = f"{at}: {stage.text}"
+            throughout = "the end" if stage.name == EVALUATION else "every followed step"
+            where = f"{throughout if stage.step is None else f'step {stage.step}'}: {stage.text}"
             passed = stage.status in ("agrees", "undecided")
             checks.append(Check(stage.name, passed, stage.deviation, stage.allowed, where))
     failed = [check for check in checks if not check.passed]
@@ -436,15 +430,11 @@ def _compare_followed(
         reason = "; ".join(parts)
     else:
         reason = "each followed step by itself is what rounding makes of it"
-    steps = len(followed_steps(candidate))
-    evaluated = stages[-1].status != "not recorded"
-    rest = (
-        "the steps between, and of the final state all but its evaluation"
-        if evaluated
-        else "the steps between and the final state"
-    )
+    rest = "the steps between and the final state"
+    if stages[-1].status != "not recorded":
+        rest = "the steps between, and of the final state all but its evaluation"
     words = [
-        f"followed: judged at {steps} of {len(reference.steps)} steps, each from the reference's state; the weights it began"
+        f"followed: judged at {len(steps)} of {len(reference.steps)} steps, each from the reference's state; the weights it began"
         f" with, {rest} are not judged"
     ]
     words += [f"{NOT_RECORDED}: {IDS}"] if IDS in skip else []
@@ -621,19 +611,19 @@ def _invariants(*records: RunRecord) -> Check:
 
 
 def followed_evaluation(
-    reference: RunRecord, candidate: RunRecord, stages: Sequence[FollowedStage]
+    reference: RunRecord, candidate: RunRecord, stages: Sequence[FollowedStage], steps: Sequence[int]
 ) -> FollowedStage:
     """Judge what a followed run evaluated at its end, where its last step began with the reference's state: one step's rounding is all that
     its weights differ by.
 
     Args:
-        stages: of its steps.
+        stages: of its steps. steps: those that were followed.
     """
     rounding, summary = Rounding.of(reference, candidate), reference.summary
     if EVALUATION in left_out(reference, candidate) or summary is None or summary.eval_loss_sum is None:
         return FollowedStage(EVALUATION, "not recorded", "by one of them or both")
     last = int(reference.steps[-1])
-    if int(candidate.steps[-1]) != last or last not in followed_steps(candidate):
+    if int(candidate.steps[-1]) != last or last not in steps:
         return FollowedStage(EVALUATION, "not recorded", "behind a step that was followed")
     mean = np.array([summary.eval_loss_sum / summary.eval_count])
     norms = (reference.columns[name][-1:] for name in ("gradient_norm", "parameter_norm"))
@@ -644,13 +634,12 @@ def followed_evaluation(
     status: Status = "agrees" if check.passed else "differs"
     amount = f", deviation {check.deviation:.2g}" if math.isfinite(check.deviation) else " differ"
     text = f"{check.where}{amount}"
-    before = [
-        stage.name
-        for stage in stages
-        if stage.name != "gradients" and stage.status not in ("agrees", "not recorded")
-    ]
+    # Its last update was by the reference's gradients.
+    others = (stage for stage in stages if stage.name != "gradients")
+    before = next((stage.name for stage in others if stage.status not in ("agrees", "not recorded")), "")
     if status == "differs" and before:
-        status, text = "inherits", f"as the {before[0]} does; {text}"
+        verb = "do" if before == "buffers" else "does"
+        status, text = "inherits", f"as the {before} {verb}; {text}"
     return FollowedStage(EVALUATION, status, text, None, 0, check.deviation, allowed)
 
 

@@ -109,7 +109,7 @@ def followed_stages(reference: RunRecord, candidate: RunRecord) -> list[Followed
         for name in ("gradients", "buffers")
     )
     if (added := added_to_gradients(measures)) and gradients.status == "agrees":
-        gradients = replace(gradients, text=f"{gradients.text}, {in_words(added)}")
+        gradients = replace(gradients, text=f"{gradients.text}, {_added_words(added)}")
     if loss.status != "agrees":
         gradients, buffers = (_inherited(stage, "the loss", loss) for stage in (gradients, buffers))
     keras = any(_framework(record) == "tensorflow" for record in (reference, candidate))
@@ -131,7 +131,7 @@ def added_to_gradients(measures: Sequence[Measure], step: int | None = None) -> 
     return [each for each in rows if each.step == rows[0].step]
 
 
-def in_words(added: Sequence[Measure]) -> str:
+def _added_words(added: Sequence[Measure]) -> str:
     """What `added_to_gradients` gives, for a sentence on gradients."""
     times, count = added[0].factor, f"{len(added)} tensor{'s' * (len(added) != 1)}"
     whose = "candidate's have in them" if times > 0 else "reference's have in them"

@@ -7,10 +7,12 @@ weights is decayed on one side alone. A running average that moves by a number t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 # Of a gradient, with all others together, rounding makes no more: a hundred units.
 _UNITS = 100.0
@@ -38,43 +40,39 @@ def added_weights(
         eps: of the precision.
     """
     both = [name for name in reference if name in candidate and name in weights]
-    apart, values = {}, {}
-    for name in both:
-        one, other, weight = (np.asarray(s[name], np.float64) for s in (reference, candidate, weights))
-        if not one.shape == other.shape == weight.shape:
-            return {}
-        apart[name], values[name] = other - one, weight
-    total = float(np.sqrt(sum(float(np.square(reference[name], dtype=np.float64).sum()) for name in both)))
-    noise = _UNITS * eps * total
-    off = [name for name in both if not float(np.linalg.norm(apart[name])) <= noise]
-    fits = [name for name in off if values[name].size >= _ELEMENTS and np.any(values[name])]
-    times = {n: float(np.vdot(apart[n], values[n]) / np.vdot(values[n], values[n])) for n in fits}
+    if any(not np.shape(reference[n]) == np.shape(candidate[n]) == np.shape(weights[n]) for n in both):
+        return {}
+    apart = {n: _exact(candidate[n]) - _exact(reference[n]) for n in both}
+    far = {name: _norm(array) for name, array in apart.items()}
+    noise = _UNITS * eps * math.sqrt(sum(_norm(reference[name]) ** 2 for name in both))
+    off = [name for name in both if not far[name] <= noise]
 
     def left(name: str, factor: float) -> float:
-        return float(np.linalg.norm(apart[name] - factor * values[name]))
+        return _norm(apart[name] - factor * _exact(weights[name]))
 
     def explains(name: str, factor: float) -> bool:
-        return left(name, factor) <= noise + _CLOSE * float(np.linalg.norm(apart[name]))
+        return left(name, factor) <= noise + _CLOSE * far[name]
 
-    alone = [
-        name
-        for name in fits
-        if explains(name, times[name]) and float(np.linalg.norm(apart[name])) > _CLEARLY * noise
-    ]
+    times = {
+        name: _times(apart[name], weights[name])
+        for name in off
+        if np.size(weights[name]) >= _ELEMENTS and np.any(weights[name]) and far[name] > _CLEARLY * noise
+    }
+    alone = [name for name, factor in times.items() if explains(name, factor)]
     if not alone:
         return {}
-    factor = times[max(alone, key=lambda name: float(np.linalg.norm(apart[name])))]
+    factor = times[max(alone, key=far.__getitem__)]
     agreed = [name for name in off if explains(name, factor)]
     if len(agreed) < len(off) and sum(name in alone for name in agreed) < _SEVERAL:
         return {}
-    axes = {values[name].ndim for name in agreed}
+    axes = {np.ndim(weights[name]) for name in agreed}
     # Of what is within rounding with it and without, that which is closer; of weights that are zero nothing is known yet.
     return {
         name: factor
         for name in both
         if name in agreed
-        or (name in off and values[name].ndim in axes)
-        or (name not in off and left(name, factor) <= float(np.linalg.norm(apart[name])))
+        or (name in off and np.ndim(weights[name]) in axes)
+        or (name not in off and left(name, factor) <= far[name])
     }
 
 
@@ -96,16 +94,17 @@ def along(
     found: dict[str, float] = {}
     names = reference.keys() & candidate.keys() & weights.keys() & what.keys()
     # Of few elements, whose fit may be chance, those that it takes as often as a larger one.
-    for name in sorted(names, key=lambda name: -np.size(reference[name])):
-        due, made, of = (np.asarray(s[name], np.float64) for s in (reference, candidate, what))
+    for name in sorted(names, key=lambda name: (-np.size(reference[name]), name)):
+        due, made, of = (_exact(s[name]) for s in (reference, candidate, what))
         few = of.size < _ELEMENTS
-        if not due.shape == made.shape == of.shape or not np.any(of) or (few and not found):
+        if not due.shape == made.shape == of.shape or (few and not found):
             continue
         apart = made - due
-        times = next(iter(found.values())) if few else float(np.vdot(apart, of) / np.vdot(of, of))
-        norms = [float(np.linalg.norm(np.asarray(a, np.float64))) for a in (weights[name], due, apart)]
-        rounding = 2 * eps * norms[0] + _LEFT * eps * norms[1]
-        if norms[2] > _LEFT * rounding and np.linalg.norm(apart - times * of) <= rounding + _CLOSE * norms[2]:
+        rounding, far = 2 * eps * _norm(weights[name]) + _LEFT * eps * _norm(due), _norm(apart)
+        if not far > _LEFT * rounding or not np.any(of):
+            continue
+        times = next(iter(found.values())) if few else _times(apart, of)
+        if _norm(apart - times * of) <= rounding + _CLOSE * far:
             found[name] = times
     return found
 
@@ -118,16 +117,15 @@ def averaged(before: Any, due: Any, made: Any, eps: float) -> tuple[str, float] 
         before, due, made: of one shape; before the step, and after it in the reference and the candidate.
         eps: of the precision.
     """
-    start, right, wrong = (np.asarray(array, np.float64).ravel() for array in (before, due, made))
-    rounding = _LEFT * eps * float(np.linalg.norm(right))
-    moved, apart = right - start, wrong - right
-    if not float(np.linalg.norm(apart)) > 4 * rounding or not np.any(moved):
+    start, right, wrong = (_exact(array).ravel() for array in (before, due, made))
+    rounding, moved = _LEFT * eps * _norm(right), right - start
+    if not _norm(wrong - right) > 4 * rounding or not np.any(moved):
         return None
-    times = float(np.vdot(wrong - start, moved) / np.vdot(moved, moved))
-    if float(np.linalg.norm(wrong - start - times * moved)) <= rounding:
+    times = _times(wrong - start, moved)
+    if _norm(wrong - start - times * moved) <= rounding:
         return "momentum", times
     (kept, share), *_ = np.linalg.lstsq(np.stack([start, right], 1), wrong, rcond=None)
-    if float(np.linalg.norm(wrong - kept * start - share * right)) > rounding or not share > 1:
+    if _norm(wrong - kept * start - share * right) > rounding or not share > 1:
         return None
     values, momentum = share / (share - 1), kept / (1 - share)
     whole = abs(values - round(values)) <= _CLOSE * values
@@ -152,20 +150,28 @@ def averaged_weights(
         trained: names of tensors that the step updates.
         eps: of the precision.
     """
-    start, right, wrong = (np.asarray(a, np.float64).ravel() for a in (before[name], due[name], made))
-    rounding = _LEFT * eps * float(np.linalg.norm(right))
-
+    start, right, wrong = (_exact(array).ravel() for array in (before[name], due[name], made))
+    rounding = _LEFT * eps * _norm(right)
     for other in trained:
         if before[other].shape != before[name].shape:
             continue
-        taken = [
-            np.stack([start, np.asarray(state[other], np.float64).ravel()], 1) for state in (due, before)
-        ]
-        shares, *_ = np.linalg.lstsq(taken[0], right, rcond=None)
-        off = [
-            float(np.linalg.norm(found - each @ shares))
-            for found, each in zip((right, wrong), taken, strict=True)
-        ]
-        if max(off) <= rounding and abs(shares.sum() - 1) <= _CLOSE:
+        new, old = (np.stack([start, _exact(s[other]).ravel()], 1) for s in (due, before))
+        shares, *_ = np.linalg.lstsq(new, right, rcond=None)
+        is_average = _norm(right - new @ shares) <= rounding and abs(shares.sum() - 1) <= _CLOSE
+        if is_average and _norm(wrong - old @ shares) <= rounding:
             return other
     return ""
+
+
+def _exact(array: Any) -> NDArray[np.float64]:
+    return np.asarray(array, np.float64)
+
+
+def _norm(array: Any) -> float:
+    return float(np.linalg.norm(_exact(array)))
+
+
+def _times(array: Any, of: Any) -> float:
+    """The number by which another array comes closest to one."""
+    exact = _exact(of)
+    return float(np.vdot(array, exact) / np.vdot(exact, exact))

@@ -4,9 +4,9 @@ The reference keeps, of the steps that `StateKeeper` names, `states/STEP.safeten
 the step; that of the next step is the state after it) and `gradients/STEP.safetensors`. All have the framework's own names.
 
 The candidate starts these steps from the reference's state. Once its gradients were measured they are replaced by the reference's, so
-that its update is judged alone; with what the script itself adds to them, where that is a number times its weights. What it made is compared at once, tensor by tensor, and `followed.jsonl` of its record has a
-line for each: see `Measure`. Where several ranks train, each starts from that state, and a tensor's line is of the rank that is
-farthest from it.
+that its update is judged alone; where the script itself adds a number times its weights to them, so are these. What it made is
+compared at once, tensor by tensor, and `followed.jsonl` of its record has a line for each: see `Measure`. Where several ranks
+train, each starts from that state, and a tensor's line is of the rank that is farthest from it.
 """
 
 from __future__ import annotations
@@ -33,18 +33,15 @@ from parity.common.spec.external import mapping as maps
 from parity.common.state.canonical import State, load_state, save_state
 
 STATES, GRADIENTS, MEASURES = "states", "gradients", "followed.jsonl"
-Stage = str  # 'gradients', 'mean of gradients', 'added weights', 'update', 'buffers', 'slots/NAME'
+Stage = str  # 'gradients', 'update', 'buffers', 'slots/NAME', or one of those below
 # What the gradients would be, had they been reduced over the ranks.
 MEAN = "mean of gradients"
 # How many times its weights the candidate adds to its gradients itself, beyond what the reference does.
 ADDED = "added weights"
-# An update that is the reference's plus a number times the weights, or its momentum; a running average that moves otherwise; see `fits`.
-DECAYED, MOVED, AVERAGED = (
-    "decayed update",
-    "momentum of update",
-    ("momentum of average", "variance of average"),
-)
-# An average that takes in weights from before the update.
+# An update that is the reference's plus a number times the weights, or plus a number times its momentum.
+DECAYED, MOVED = "decayed update", "momentum of update"
+# A running average that moves otherwise, as `fits.averaged` has it; an average that takes in weights from before the update.
+AVERAGED = {"momentum": "momentum of average", "variance": "variance of average"}
 OLD_WEIGHTS = "average of old weights"
 
 
@@ -67,10 +64,12 @@ EVERY_STEP_BYTES, EVERY_STEP_COUNT = 2**28, 2000
 class Measure:
     """How far one tensor of a followed step is from the reference's.
 
-    stage: 'gradients', 'mean of gradients' (over the ranks), 'added weights' (reference: the weights' norm, factor: how many times they are in it), 'decayed update' and 'momentum of update' (factor: how many times weights or momentum are in it), 'momentum of average' and 'variance of average' (factor: see `averaged`), 'update', 'buffers' or 'slots/NAME'. reference, difference: L2 norms; `difference` is infinite where the tensor is
-    not finite, or not of the reference's shape. factor: k by which k times the reference's is closest. residual: the L2 norm of
-    what is then left. ulps: of updates and slots, which are elementwise, the largest |difference| in units of rounding:
-    eps (|r| + rms(r)), after 4 eps |weight| for the rounding of the weight itself.
+    stage: 'gradients', 'mean of gradients' (over the ranks), 'update', 'buffers' or 'slots/NAME'. reference, difference: L2 norms;
+    `difference` is infinite where the tensor is not finite, or not of the reference's shape. factor: k by which k times the
+    reference's is closest. residual: the L2 norm of what is then left. ulps: of updates and slots, which are elementwise, the
+    largest |difference| in units of rounding: eps (|r| + rms(r)), after 4 eps |weight| for the rounding of the weight itself.
+    Of the stages that say what a difference is made of (`ADDED` to `OLD_WEIGHTS`), factor: the number that was found, and
+    reference: of `ADDED` the norm of the weights.
     only: 'reference' or 'candidate' where the other has no such tensor, or "".
     """
 
@@ -200,9 +199,9 @@ class Follower:
         # By tensor how many times its weights the script adds to its gradients, as its last ones show; what was so given to an update.
         self._adds: dict[str, float] = {}
         self._gave: dict[str, float] = {}
-        # The slots as this step and the one before ended, where these were followed.
+        # The slots that this update began with, and those as this step and the one before ended, where these were followed.
+        self._begun: Slots = {}
         self._ended: Slots = {}
-        self._begun: Slots = {}  # those that this update began with
         self._left: Slots = {}
 
     def wants(self, step: int) -> bool:
@@ -288,21 +287,18 @@ class Follower:
         kept, own = self._slots(step + 1), self._live.slots_now()
         self._ended = own
         alone = [slots[slot] for slots in (kept, own) for slot in slots if not self._shared(slot, kept, own)]
-        # Slots by other names were not placed. They are equal while every step was followed, and then no more.
         # TensorFlow's update is given its gradients before those are seen that show what the script adds.
         unsure = self._adds.keys() ^ self._gave.keys()
+        # Slots by other names were not placed. They are equal while every step was followed, and then no more.
         if step == 0 or step - 1 in self.steps or not any(np.any(a) for of in alone for a in of.values()):
             due, made = (
-                {n: _minus(s[n], before[n]) for n in self._given - unsure if n in before}
+                {n: _minus(s[n], before[n]) for n in sorted(self._given - unsure) if n in before}
                 for s in (after, now)
             )
             self._measures += measured(step, "update", due, made, eps=self._eps, weights=before)
-            momenta = self._begun.get(_MOMENTUM, {})
-            for stage, what in ((DECAYED, before), (MOVED, momenta)):
-                fits = along(due, made, what, before, self._eps)
-                self._measures += [
-                    Measure(step, stage, name, 1.0, 0.0, times) for name, times in fits.items()
-                ]
+            for stage, what in ((DECAYED, before), (MOVED, self._begun.get(_MOMENTUM, {}))):
+                fits = along(due, made, what, before, self._eps).items()
+                self._measures += [Measure(step, stage, name, 1.0, 0.0, times) for name, times in fits]
             due, made = (self._sums_of_biases(state) for state in (after, now))
             both = measured(step, "update", due, made, eps=self._eps, weights=before)
             self._measures += [one for one in both if one.difference > _GROSS * one.reference]
@@ -332,19 +328,17 @@ class Follower:
         ]:
             name = each.tensor
             if fit := averaged(before[name], due[name], made[name], self._eps):
-                found.append(Measure(step, f"{fit[0]} of average", name, 1.0, 0.0, fit[1]))
+                found.append(Measure(step, AVERAGED[fit[0]], name, 1.0, 0.0, fit[1]))
             if averaged_weights(name, before, after, made[name], trained, self._eps):
                 found.append(Measure(step, OLD_WEIGHTS, name, 1.0, 0.0))
         return found
 
     def _with_added(self, name: str, gradient: Any, sign: int) -> Any:
         """A gradient with what the script adds to it itself, or without."""
-        times = sign * self._adds.get(name, 0.0)
-        return (
-            gradient
-            if not times
-            else np.add(gradient, np.multiply(self._before[name], times)).astype(gradient.dtype)
-        )
+        if name not in self._adds:
+            return gradient
+        added = np.multiply(self._before[name], sign * self._adds[name])
+        return np.add(gradient, added).astype(gradient.dtype)
 
     def _shared(self, slot: str, kept: Slots, own: Slots) -> bool:
         """Whether both have a slot, and its meaning is known in both."""

@@ -66,13 +66,8 @@ class ComparedPoints:
         if number >= len(self._bench.points):
             return False
         point = self._bench.points[number]
-        kinds = [
-            next((info.kind for info in outline.layers if info.path == path), "")
-            for outline, path in zip(
-                self._bench.outlines, (point.keras_layer, point.torch_layer), strict=True
-            )
-        ]
-        return bool(kinds[0]) != bool(kinds[1])
+        keras, torch = ({info.path: info.kind for info in outline.layers} for outline in self._bench.outlines)
+        return bool(keras.get(point.keras_layer)) != bool(torch.get(point.torch_layer))
 
     def is_unused(self, trace: PairTrace, number: int, training: bool) -> bool:
         """Whether Keras makes the same outputs of what torch has at a point, and others where the agreeing elements are changed.

@@ -145,9 +145,8 @@ def later_key(key: str, calls: int) -> str:
 
 def calls_of(computation: Computation, key: str) -> int:
     """How often a pass calls the layer of an operation; its line, where it is in none."""
-    before = _parts_of(key)[0]
-    keys = {key for each in computation.operations for key in each.keys[:1] if key.startswith(before)}
-    return len({_parts_of(each)[1] for each in keys if _parts_of(each)[0] == before})
+    calls = {_parts_of(each.keys[0])[:2] for each in computation.operations if each.keys}
+    return sum(before == _parts_of(key)[0] for before, _ in calls)
 
 
 def _parts_of(key: str) -> tuple[str, int, str]:

@@ -57,7 +57,7 @@ class View:
             for computation, given in zip(sides, bench.inputs, strict=True)
         ]
         names = named(self.keras, place.activations) | own[0]
-        self._given_by_layers = names
+        self._names = names
         self._readers = (
             Reader(self.keras, shared.of_keras, names, own[0]),
             Reader(self.torch, shared.of_torch, names, own[1]),
@@ -441,11 +441,11 @@ class View:
         """Whether all that differs inside of what Keras's mask hides something of is what it hides, as at padding."""
         if found.inner is None or found.keras.name != "where" or found.kind != "left_out":
             return False
-        numbers = found.keras.tensor, found.inner[1].tensor, found.inner[0].tensor
-        if None in numbers:
+        outer, (torch, keras) = found.keras.tensor, (each.tensor for each in found.inner)
+        if outer is None or torch is None or keras is None:
             return False
-        whole, ours = self.keras.values(*(number for number in numbers[:2] if number is not None))
-        (theirs,) = self.torch.values(*(number for number in numbers[2:] if number is not None))
+        whole, ours = self.keras.values(outer, keras)
+        (theirs,) = self.torch.values(torch)
         seen = np.equal(whole, ours) if whole.shape == ours.shape else np.zeros(ours.shape, bool)
         return bool(seen.any()) and any(
             tensor_deviation(ours[seen], each[seen]) <= limits.SAME_ELEMENTS
@@ -482,7 +482,7 @@ class View:
 
     def _other_layer(self, found: Difference) -> Difference:
         """The same as another tensor, where torch goes on with what both have, and Keras with what a layer of its own gives."""
-        called = None if found.keras.tensor is None else self._given_by_layers.get(found.keras.tensor)
+        called = None if found.keras.tensor is None else self._names.get(found.keras.tensor)
         if called is None or found.torch.name or found.torch.same is None:
             return found
         return replace(

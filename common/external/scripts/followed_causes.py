@@ -5,7 +5,7 @@ that moves otherwise.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -21,11 +21,15 @@ _SHOWN = 5
 _CLIPPED = 3
 # Gradients differ where they are so many times farther apart than rounding explains.
 _FAR = 16
-_MOVES, _VARIES = AVERAGED
+_OTHER = {"candidate": "reference", "reference": "candidate"}
 _AVERAGES = {
-    _MOVES: "running averages ({names}) move {times:.4g} times as far in the candidate: another momentum (0.99 in Keras is 0.01 in torch), a step that"
+    AVERAGED[
+        "momentum"
+    ]: "running averages ({names}) move {times:.4g} times as far in the candidate: another momentum (0.99 in Keras is 0.01 in torch), a step that"
     " moves them twice, or not at all",
-    _VARIES: "running variances ({names}) take in those of batches of {values} values divided by {values} - 1, as torch's batch norm does and Keras's"
+    AVERAGED[
+        "variance"
+    ]: "running variances ({names}) take in those of batches of {values} values divided by {values} - 1, as torch's batch norm does and Keras's"
     " does not",
 }
 
@@ -47,35 +51,28 @@ def clips_alone(measures: Sequence[Measure], smooth: float) -> str:
         smooth: relative, what rounding explains of gradients.
     """
     by_step = _gradients(measures)
-    norms, apart, factors = {}, [], {}
-    for step, rows in by_step.items():
-        ours, far = (
-            math.sqrt(sum(number**2 for number in side))
-            for side in zip(*((r.reference, r.difference) for r in rows), strict=True)
-        )
-        norms[step], factors[step] = ours, common_factor(rows)
-        if not far <= _FAR * smooth * ours:
-            apart.append(step)
-    multiples = [factors[step] for step in apart]
-    scaled = [factor for factor in multiples if factor is not None]
-    for who, other, clipped, all_of_it in (
-        (
-            "candidate",
-            "reference",
-            [f * norms[s] for s, f in zip(apart, scaled, strict=False)],
-            {s: norms[s] * (factors[s] or 1) for s in norms},
-        ),
-        ("reference", "candidate", [norms[step] for step in apart], norms),
-    ):
+    factors = {step: common_factor(rows) for step, rows in by_step.items()}
+    ours = {step: _norm(row.reference for row in rows) for step, rows in by_step.items()}
+    apart = [
+        step
+        for step, rows in by_step.items()
+        if not _norm(row.difference for row in rows) <= _FAR * smooth * ours[step]
+    ]
+    norms = {"reference": ours}
+    # Of gradients in another direction nothing says what norm they have.
+    multiples = all(factors[step] is not None for step in apart)
+    if multiples:
+        norms = {"candidate": {step: norm * (factors[step] or 1) for step, norm in ours.items()}, **norms}
+    for who, of in norms.items():
+        clipped = [of[step] for step in apart]
         one = len(clipped) >= _CLIPPED and np.allclose(clipped, clipped[0], rtol=limits.SCRIPT_FACTOR, atol=0)
-        known = who == "reference" or len(scaled) == len(apart)
-        if one and known and max(all_of_it.values()) <= clipped[0] * (1 + limits.SCRIPT_FACTOR):
-            otherwise = (
-                "does not"
-                if len(scaled) == len(apart)
-                else "does so otherwise (each micro-batch, or each tensor), or not at all"
+        if one and max(of.values()) <= clipped[0] * (1 + limits.SCRIPT_FACTOR):
+            steps = f"{len(apart)} of {len(by_step)} steps"
+            otherwise = "does so otherwise (each micro-batch, or each tensor), or not at all"
+            return (
+                f"the {who} clips its gradients to a norm of {clipped[0]:.4g}, at {steps}, and the {_OTHER[who]}"
+                f" {'does not' if multiples else otherwise}"
             )
-            return f"the {who} clips its gradients to a norm of {clipped[0]:.4g}, at {len(apart)} of {len(by_step)} steps, and the {other} {otherwise}"
     return ""
 
 
@@ -109,7 +106,7 @@ def in_the_gradients(first: StageSummary, measures: Sequence[Measure], records: 
     if not added:
         return ""
     times, who = abs(added[0].factor), ("candidate", "reference")[added[0].factor < 0]
-    other = "reference" if who == "candidate" else "candidate"
+    other = _OTHER[who]
     if first.name == "update":
         return (
             f"weight decay: {times:.4g} times the weights is in the {who}'s gradients, and neither in the {other}'s nor in what its optimizer"
@@ -185,6 +182,11 @@ def _gradients(measures: Sequence[Measure]) -> dict[int, list[Measure]]:
         if each.stage == "gradients":
             found.setdefault(each.step, []).append(each)
     return found
+
+
+def _norm(numbers: Iterable[float]) -> float:
+    """Of a vector that is given in parts, by their norms."""
+    return math.sqrt(sum(number**2 for number in numbers))
 
 
 def _few(names: Sequence[str]) -> str:

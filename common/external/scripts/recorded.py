@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 from itertools import takewhile
 from typing import Any
 
@@ -69,7 +70,7 @@ from parity.common.parity.rounding import (
 )
 from parity.common.parity.sample_ids import has_ids, steps_of_other_samples
 from parity.common.record import RunRecord
-from parity.common.record.followed import read_measures
+from parity.common.record.followed import Measure, read_measures
 from parity.common.spec import ScriptInfo
 from parity.common.spec.external.mapping import Mapping
 from parity.common.state.canonical import State
@@ -237,10 +238,11 @@ class RecordSource(core.ObservationSource):
     def observe(self) -> None:
         before = [self.samples(), self.counts()]
         if self._followed:
-            judged = followed_stages(*self._records)
-            stages = [_summary(stage) for stage in (*judged, followed_evaluation(*self._records, judged))]
+            judged, steps = followed_stages(*self._records), followed_steps(self._records[1])
+            evaluated = followed_evaluation(*self._records, judged, steps)
+            stages = [_summary(stage) for stage in (*judged, evaluated)]
             foreign = steps_of_other_samples(*self._records)
-            steps = [step for step in followed_steps(self._records[1]) if step not in foreign]
+            steps = [step for step in steps if step not in foreign]
             layers = layers_stage(*self._records, self.layers_allowed, steps)
             self._stages = [*before, layers, *stages[:2], self.curve("learning_rate"), *stages[2:]]
         else:
@@ -509,12 +511,14 @@ class RecordSource(core.ObservationSource):
     def _followed_factor(self, stage: StageSummary) -> float | None:
         """By what the loss or all gradients of a followed step are larger; None where there is no such number."""
         if stage.name == "loss":
-            ours, theirs = (float(record.loss[record.steps == stage.step][0]) for record in self._records)
-            return theirs / ours if ours else None
-        here = [
-            m for m in read_measures(self._records[1].folder) if (m.stage, m.step) == (stage.name, stage.step)
-        ]
-        return common_factor(here)
+            factor = self._factors().get(stage.step or 0, math.nan)
+            return factor if math.isfinite(factor) else None
+        return common_factor([m for m in self._measures if (m.stage, m.step) == (stage.name, stage.step)])
+
+    @cached_property
+    def _measures(self) -> list[Measure]:
+        """Of a followed run."""
+        return read_measures(self._records[1].folder)
 
     def _factors(self) -> dict[int, float]:
         """By step how many times the reference's the candidate's loss is."""
@@ -522,9 +526,9 @@ class RecordSource(core.ObservationSource):
         with np.errstate(divide="ignore", invalid="ignore"):
             return dict(zip(self._steps.tolist(), (theirs / ours).tolist(), strict=True))
 
-    def _measured(self, first: StageSummary) -> str:
+    def _by_measures(self, first: StageSummary) -> str:
         """What a stage of a followed run differs by, where the measures say so."""
-        measures = read_measures(self._records[1].folder)
+        measures = self._measures
         here = [each for each in measures if each.step == first.step]
         if first.name == "buffers":
             return of_averages(here, self._rounding.smooth)
@@ -570,7 +574,7 @@ class RecordSource(core.ObservationSource):
         """What fits the stage that diverges first."""
         if first.name in ("first gradients", "gradient norm"):
             yield from self._clipped()
-        if self._followed and (named := self._measured(first)):
+        if self._followed and (named := self._by_measures(first)):
             yield named
             return
         if self._followed and first.name in _FROM_THERE and first.step:
