@@ -184,6 +184,13 @@ def _is_read_elsewhere(torch: Expression, keras: Expression) -> bool:
     )
 
 
+def _are_last_states(torch: Expression, keras: Expression) -> bool:
+    """Whether torch takes the last states of a recurrent layer, joined or one, where Keras takes a part of what such a layer gives over time."""
+    parts = torch.operands if torch.name == "concat" else (torch,)
+    states = all(part.text.startswith(tuple(f"{name}(" for name in RECURRENT)) for part in parts)
+    return bool(parts) and states and keras.name in PARTS and keras.operands[0].same is not None
+
+
 def differences(torch: Expression, keras: Expression) -> list[Difference]:
     """Return where two expressions that do not compute the same differ; one difference of kind 'other' where that is not clear.
 
@@ -227,7 +234,7 @@ def _differences(torch: Expression, keras: Expression, seen: set[tuple[int, int]
         return [Difference("operation", torch, keras)]
     if _exchanged(torch, keras):
         return [Difference("sequence", torch, keras, _within_both(torch, keras))]
-    if _is_read_elsewhere(torch, keras):
+    if _is_read_elsewhere(torch, keras) or _are_last_states(torch, keras):
         return [Difference("part", torch, keras)]
     # A part is taken of what should be the same.
     if _is_part_of(torch, keras):

@@ -447,7 +447,8 @@ class _Flow:
     def _spec(self) -> TrainSpec:
         optimizer = self.asked.optimizer
         if optimizer is None:
-            check_later_updates(self.bench)
+            assert self.asked.optimizers is not None
+            check_later_updates(self.bench, self.asked.optimizers)
             optimizer = optimizer_spec(self.bench, 0)
             if optimizer is None:
                 raise SpecError(

@@ -34,6 +34,24 @@ from parity.common.parity.deviation import tensor_deviation
 DROPS = "that drops a share of"
 # Operations of Keras's that are tried in the place of one of torch's, the likeliest first.
 _TRIED = 12
+# Operations of torch's that are tried without.
+_LEFT_AWAY = (
+    "add",
+    "sub",
+    "mul",
+    "div",
+    "pow",
+    "sqrt",
+    "exp",
+    "log",
+    "abs",
+    "clip",
+    "relu",
+    "tanh",
+    "sigmoid",
+    "maximum",
+    "minimum",
+)
 # Orders of the elements, for all calls of a line at once.
 _ORDERS = 4
 
@@ -268,6 +286,8 @@ class View:
         found = []
         opened = self._opened(torch, keras)
         opened += self._of_other_calls(substitutions[1:], (torch, keras), opened)
+        if [each.kind for each in opened] == ["other"]:
+            opened = self._without_one(opened[0], agrees)
         if len(opened) > 1:
             # An order alone, as of samples that are sorted, may be that of the other operands, too.
             opened = [each for each in opened if not self._is_order(each)] or opened
@@ -328,6 +348,31 @@ class View:
                 if agrees(Replacement.of(maker, part.tensor, value * factor, self._place.training)):
                     return [replace(each, shown=BY_ITSELF)]
         return opened
+
+    def _without_one(self, found: Difference, agrees: Callable[[Replacement], bool]) -> list[Difference]:
+        """The same as an operation of torch's too much, where all agrees once its result is what it was given, as of a sum that is divided again."""
+        parts = [
+            part
+            for part in found.torch.parts()
+            if part.tensor in self.torch.maker and part.name in _LEFT_AWAY
+        ]
+        for part in parts[:_TRIED]:
+            assert part.tensor is not None
+            maker = self.torch.maker[part.tensor]
+            for given in maker.tensors:
+                if self.torch.shapes[given] != self.torch.shapes[part.tensor] or self.torch.is_number(given):
+                    continue
+                (value,) = self.torch.values(given)
+                if agrees(Replacement.of(maker, part.tensor, value, self._place.training)):
+                    return [
+                        Difference(
+                            "too_much",
+                            part,
+                            replace(self._readers[1].read(given), line=found.keras.line),
+                            shown=BY_ITSELF,
+                        )
+                    ]
+        return [found]
 
     def _of_other_calls(
         self,
@@ -424,7 +469,9 @@ class View:
         found, several = [], differences(torch, keras) if part is None else [part]
         if [each.kind for each in several] == ["other"]:
             several = self._other_terms(several[0]) or [
-                self._other_order(torch, keras) or self._other_layer(several[0])
+                self._other_order(torch, keras)
+                or self._other_divisor(several[0])
+                or self._other_layer(several[0])
             ]
         for each in several:
             if each.inner is None or self._is_hidden(each):
@@ -479,6 +526,22 @@ class View:
         if math.prod(found.torch.shape) * math.prod(found.keras.shape) != 1:
             return []
         return by_terms((self.keras, self.torch), found.keras, found.torch)
+
+    def _other_divisor(self, found: Difference) -> Difference | None:
+        """That a mean of torch's is Keras's sum by another divisor, as a mean over padding is; None where it is not so."""
+        torch, keras = found.torch, found.keras
+        if torch.name != "mean" or keras.name != "div" or None in (torch.tensor, keras.operands[0].tensor):
+            return None
+        assert torch.tensor is not None and keras.operands[0].tensor is not None
+        (theirs,), (ours,) = self.torch.values(torch.tensor), self.keras.values(keras.operands[0].tensor)
+        terms = math.prod(torch.operands[0].shape) / max(theirs.size, 1)
+        sums = theirs * terms
+        if not any(
+            tensor_deviation(each, sums) <= limits.SAME_ELEMENTS for each in arrangements(ours, sums.shape)
+        ):
+            return None
+        by = Expression(number=terms, line=torch.line)
+        return Difference("divisor", by, replace(keras.operands[1], line=keras.line), shown=BY_ITSELF)
 
     def _other_layer(self, found: Difference) -> Difference:
         """The same as another tensor, where torch goes on with what both have, and Keras with what a layer of its own gives."""
