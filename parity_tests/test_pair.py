@@ -358,9 +358,14 @@ def test_what_the_first_updates_of_optimizers_do_not_show_is_no_parity(parity: C
             "later_sgd",
             "exact_sgd",
             101,
-            "the learning rate of step 101 is 0.0625 in Keras and 0.125 in torch",
+            "the learning rate of step 101 is 0.0625 in Keras and 0.125 in torch: Keras's changes at 101, torch's never",
         ),
-        ("falling_sgd", "falling_sgd", 0, "0.05 in Keras and 0.0466516 in torch: torch is one step ahead"),
+        (
+            "falling_sgd",
+            "falling_sgd",
+            0,
+            "0.05 in Keras and 0.0466516 in torch: torch's schedule is one step ahead",
+        ),
     ],
 )
 def test_a_schedule_that_torch_has_otherwise_is_named_with_its_step(

@@ -27,6 +27,7 @@ from parity.common.external.scripts.recorded import (
     mapped,
     unwrapped,
 )
+from parity.common.parity.pace import pace_in_words
 from parity.common.parity.result import Result, judge
 from parity.common.record import RunRecord, read_record, script
 from parity.common.record.script_taps import TapWriter, is_tapped, read_taps
@@ -513,6 +514,42 @@ def test_a_schedule_one_step_ahead_is_named(tmp_path: Path) -> None:
     assert "the candidate's schedule is one step ahead" in first_of(found).text
     back = first_of(diagnose_recorded(b, a))
     assert back is not None and "the reference's schedule is one step ahead" in back.text
+
+
+HALVED = [0.5 ** (step // 10) for step in range(40)]
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "told"),
+    [
+        (
+            HALVED,
+            HALVED[3:] + [HALVED[-1]] * 3,
+            "B schedule is 3 steps ahead; A changes at 10, 20, 30, B at 7, 17, 27",
+        ),
+        (
+            HALVED,
+            [1.0] * 5 + HALVED[:-5],
+            "A schedule is 5 steps ahead; A changes at 10, 20, 30, B at 15, 25, 35",
+        ),
+        (
+            [0.9**n for n in range(40)],
+            [0.9 ** (4 * n) for n in range(40)],
+            "B schedule goes 4 times as fast: its scheduler",
+        ),
+        (
+            [0.9**n for n in range(40)],
+            [0.9 ** (n // 4) for n in range(40)],
+            "A schedule goes 4 times as fast: its scheduler",
+        ),
+        ([1.0] * 30 + [0.1] * 10, [1.0] * 40, "A changes at 30, B never"),
+        ([0.9**n for n in range(40)], [0.8**n for n in range(40)], ""),
+        (HALVED, [2 * rate for rate in HALVED], ""),
+    ],
+)
+def test_rates_at_another_pace_are_named(ours: list[float], theirs: list[float], told: str) -> None:
+    said = pace_in_words(ours, theirs, 1e-9, ("A", "B"))
+    assert said.startswith(f": {told}" if told else "") and bool(said) == bool(told), said
 
 
 # Other people's trainers.

@@ -16,6 +16,7 @@ from parity.common.diagnosis.result import Explanation, Finding, TensorCompariso
 from parity.common.external.pairs.bench import Bench
 from parity.common.external.pairs.given_gradients import mapped_alone, moved_by, moves, scaled
 from parity.common.parity.deviation import tensor_deviation
+from parity.common.parity.pace import pace_in_words
 from parity.common.spec.external.target import Target
 
 # By so many is tried whether an optimizer follows a schedule of its own.
@@ -108,7 +109,7 @@ def _constant(bench: Bench, side: int) -> float:
 
 
 def _finding(step: int, off: float, ours: Sequence[float], theirs: Sequence[float]) -> Finding:
-    ahead = _ahead(ours, theirs)
+    ahead = pace_in_words(ours, theirs, limits.SCHEDULED_RATE * max(*ours, *theirs), ("Keras's", "torch's"))
     text = f"the learning rate of step {step} is {ours[step]:.6g} in Keras and {theirs[step]:.6g} in torch{ahead}"
     fix = "make torch's scheduler, whose step() is called after every update, give Keras's rates"
     highest = max(*ours, *theirs)
@@ -117,12 +118,3 @@ def _finding(step: int, off: float, ours: Sequence[float], theirs: Sequence[floa
     name = "update/learning_rate"
     tensor = TensorComparison(name, None, off, limits.SCHEDULED_RATE)
     return Finding(step, "update", name, (), (tensor,), (), explanation=why)
-
-
-def _ahead(ours: Sequence[float], theirs: Sequence[float]) -> str:
-    """Whether one is a step ahead of the other, in words."""
-    limit = limits.SCHEDULED_RATE * max(*ours, *theirs)
-    for who, early, late in (("Keras", ours, theirs), ("torch", theirs, ours)):
-        if len(late) > 3 and all(abs(a - b) <= limit for a, b in zip(early[:-1], late[1:], strict=True)):
-            return f": {who} is one step ahead"
-    return ""

@@ -59,6 +59,7 @@ from parity.common.parity.followed import (
     is_followed,
     mean_agrees,
 )
+from parity.common.parity.pace import pace_in_words
 from parity.common.parity.rounding import (
     FLOAT64,
     GROWN,
@@ -468,7 +469,8 @@ class RecordSource(core.ObservationSource):
         if column == "learning_rate" and factor is not None:
             text += f": {in_words(factor)} at every step"
         elif row + 1 < len(ours) and column == "learning_rate":
-            text += _shifted(ours, theirs, 4 * self._epsilon)
+            slack = 4 * self._epsilon * float(np.nanmax(np.abs(ours)))
+            text += pace_in_words(ours, theirs, slack, ("the reference's", "the candidate's"))
         elif row == 0 and ours[0]:
             said = in_words(float(theirs[0] / ours[0]), self._known_factors(0))
             text += f": {said}" if said.endswith(")") else ""
@@ -689,14 +691,6 @@ def _samples_text(ours: Any, theirs: Any) -> str:
     if not len(foreign):
         return "the same samples, but not equally often"
     return f"{len(foreign)} of {len(theirs)} samples are not the reference's, such as {foreign[0]}"
-
-
-def _shifted(ours: Row, theirs: Row, allowed: float) -> str:
-    """Whether one schedule is a step ahead of the other, in words."""
-    for who, a, b in (("candidate", ours, theirs), ("reference", theirs, ours)):
-        if len(a) > 3 and (curve_deviation(a[1:], b[:-1]) <= allowed).all():
-            return f": the {who}'s schedule is one step ahead"
-    return ""
 
 
 def factor_between(ours: NDArray[np.float64], theirs: NDArray[np.float64], allowed: float) -> float | None:
