@@ -16,7 +16,12 @@ import pytest
 from parity.common import api
 from parity.common.base.errors import NotComparableError, RecordError
 from parity.common.diagnosis.result import Diagnosis
-from parity.common.external.scripts.followed_causes import clips_alone, scaled
+from parity.common.external.scripts.followed_causes import (
+    clips_alone,
+    of_gradients,
+    of_update,
+    scaled,
+)
 from parity.common.external.scripts.recorded import diagnose_recorded, mapped
 from parity.common.parity import followed as followed_stage
 from parity.common.parity.compare import Comparison
@@ -24,8 +29,9 @@ from parity.common.parity.followed import followed_stages
 from parity.common.parity.result import judge
 from parity.common.parity.rounding import Rounding
 from parity.common.record import RunRecord, followed, read_record
-from parity.common.record.fits import added_weights, averaged, averaged_weights
+from parity.common.record.fits import added_weights, averaged, averaged_weights, carried_gradients
 from parity.common.record.followed import (
+    CARRIED,
     Measure,
     StateKeeper,
     measured,
@@ -138,6 +144,11 @@ NAMED = [
     ("torch", "torch_momentum", "the momentum is 0.1 smaller in the candidate"),
     ("keras", "keras_momentum", "the momentum is 0.1 smaller in the candidate"),
     ("torch", "torch_keras_momentum", "the momentum is 0.1 smaller in the candidate"),
+    ("torch", "torch_not zeroed", "the gradients of the step before are in the candidate's, too"),
+    ("torch", "torch_rate of a group", "the updates of head.bias, head.weight are 0.2 times the reference's"),
+    ("torch", "torch_other classes' weights", "every layer that was recorded has the same output"),
+    ("torch", "torch_stopped", "no gradient reaches conv.bias, conv.weight in the candidate: stopped"),
+    ("torch", "torch_frozen", "no gradient reaches conv.weight in the candidate: stopped"),
     (
         "keras_drops",
         "torch_rate drops",
@@ -156,7 +167,7 @@ NAMED = [
 def test_what_a_step_differs_by_is_named_where_it_is_one_number(
     runs: Path, first: str, second: str, text: str
 ) -> None:
-    (finding,) = told(runs, first, second)[1].findings
+    finding, *_ = told(runs, first, second)[1].findings
     assert finding.explanation is not None and finding.explanation.text.startswith(text)
 
 
@@ -183,6 +194,44 @@ def test_a_norm_that_is_one_number_wherever_gradients_differ_is_a_clip() -> None
     assert not clips_alone(
         [*plain, Measure(9, "gradients", "w", 2.0, 0.0)], 1e-6
     )  # a larger norm is let through
+
+
+def test_what_some_tensors_differ_by_is_told_where_it_is_one_number() -> None:
+    def rows(stage: str, ulps: float = 0.0, **factors: float) -> list[Measure]:
+        return [
+            Measure(3, stage, name, 2.0, 2 * abs(k - 1), k, ulps=ulps * (k != 1))
+            for name, k in factors.items()
+        ]
+
+    def update(**factors: float) -> str:
+        return of_update(rows("update", 1e4, **factors), [0.1, 0.1], "torch")
+
+    assert update(a=1, b=0.1, c=0.1).startswith("the updates of b, c are 0.1 times the reference's")
+    assert update(a=1, b=0).startswith("the candidate's step leaves b as they are")
+    assert update(a=2, b=2).startswith("every update is 2 times")
+    assert not update(a=1, b=0.1, c=0.2) and not update(a=1)
+    told = of_gradients(rows("gradients", a=1, b=3), 1e-6)
+    assert told.startswith("the gradients of b are 3 times the reference's")
+    assert not of_gradients(rows("gradients", a=3, b=3), 1e-6)  # told as a factor of all
+    assert not of_gradients(rows("gradients", a=1, b=3, c=2), 1e-6)
+    came = [*rows("gradients", a=1), Measure(3, "gradients", "b", 0.0, 1.0, only="candidate")]
+    assert of_gradients(came, 1e-6).startswith(
+        "a gradient reaches b in the candidate, and none in the reference"
+    )
+    turned = [*rows("gradients", a=1), Measure(3, "gradients", "b", 2.0, 1.0, 0.5, residual=0.5)]
+    assert not of_gradients(turned, 1e-6)
+    carried = [Measure(3, CARRIED, name, 1.0, 0.0) for name in "bc"]
+    assert "not zeroed" in of_gradients(turned + carried, 1e-6)
+    assert "not zeroed" not in of_gradients([*turned, *rows("gradients", d=2), *carried], 1e-6)
+
+
+def test_gradients_of_the_step_before_are_told_from_others() -> None:
+    random = np.random.default_rng(8)
+    right, before, other = ({n: random.standard_normal((4, 4)) for n in "ab"} for _ in range(3))
+    made = {"a": right["a"] + before["a"], "b": right["b"] + other["b"]}
+    assert carried_gradients(right, made, before, 2**-52) == ["a"]
+    assert not carried_gradients(right, right, before, 2**-52)
+    assert not carried_gradients(right, made, {}, 2**-52)
 
 
 def test_weights_in_gradients_are_told_from_what_else_differs() -> None:

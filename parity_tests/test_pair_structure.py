@@ -506,7 +506,7 @@ WRONG = [
         "last_steps",
         "LastSteps",
         "state",
-        [("forward/mixed", "operation:other", "where Keras computes both[:, -1]")],
+        [("forward/mixed", "operation:part", "where Keras computes both[:, -1]")],
     ),
     (
         "last_steps",

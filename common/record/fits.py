@@ -76,6 +76,27 @@ def added_weights(
     }
 
 
+def carried_gradients(
+    reference: Mapping[str, Any], candidate: Mapping[str, Any], before: Mapping[str, Any], eps: float
+) -> list[str]:
+    """The tensors whose gradient is the reference's plus that of the step before, which was not zeroed.
+
+    Args:
+        reference, candidate: gradients by name.
+        before: those that the step before was given, by name.
+        eps: of the precision.
+    """
+    noise = _UNITS * eps * math.sqrt(sum(_norm(array) ** 2 for array in reference.values()))
+    return [
+        name
+        for name in reference.keys() & candidate.keys() & before.keys()
+        if np.shape(reference[name]) == np.shape(candidate[name]) == np.shape(before[name])
+        and (carried := _norm(before[name])) > _CLEARLY * noise
+        and _norm(_exact(candidate[name]) - _exact(reference[name]) - _exact(before[name]))
+        <= noise + _CLOSE * carried
+    ]
+
+
 def along(
     reference: Mapping[str, Any],
     candidate: Mapping[str, Any],

@@ -23,7 +23,7 @@ import numpy as np
 
 from parity.common.base.errors import RecordError
 from parity.common.record.files import append, read_lines
-from parity.common.record.fits import added_weights, along, averaged, averaged_weights
+from parity.common.record.fits import added_weights, along, averaged, averaged_weights, carried_gradients
 from parity.common.record.header import read_header
 from parity.common.record.live import Live, Slots
 from parity.common.record.reader import read_record
@@ -38,6 +38,8 @@ Stage = str  # 'gradients', 'update', 'buffers', 'slots/NAME', or one of those b
 MEAN = "mean of gradients"
 # How many times its weights the candidate adds to its gradients itself, beyond what the reference does.
 ADDED = "added weights"
+# A gradient that has that of the step before in it.
+CARRIED = "gradient of the step before"
 # An update that is the reference's plus a number times the weights, or plus a number times its momentum.
 DECAYED, MOVED = "decayed update", "momentum of update"
 # A running average that moves otherwise, as `fits.averaged` has it; an average that takes in weights from before the update.
@@ -201,6 +203,8 @@ class Follower:
         self._gave: dict[str, float] = {}
         # The slots that this update began with, and those as this step and the one before ended, where these were followed.
         self._begun: Slots = {}
+        # By which gradients the step before was updated, where it was followed, and this one.
+        self._updated_by: tuple[State, State] = {}, {}
         self._ended: Slots = {}
         self._left: Slots = {}
 
@@ -215,6 +219,7 @@ class Follower:
             RecordError: the model has not the reference's tensors, or a file of them is damaged.
         """
         self._seen, self._placed = False, {}
+        self._updated_by = self._updated_by[1], {}
         self._left, self._ended = self._ended, {}
         if step in self.steps:
             own = self._live.tensors_now()
@@ -259,7 +264,9 @@ class Follower:
         if step not in self.steps:
             return None
         self._gave = self._adds
-        return {name: self._with_added(name, array, 1) for name, array in self._gradients(step).items()}
+        given = {name: self._with_added(name, array, 1) for name, array in self._gradients(step).items()}
+        self._updated_by = self._updated_by[0], given
+        return given
 
     def saw(self, step: int, gradients: State, mean: State | None = None) -> None:
         """Measure the gradients that the candidate made; mean: over its ranks, where there are several."""
@@ -275,6 +282,8 @@ class Follower:
             self._measures.append(Measure(step, ADDED, name, norm, 0.0, times))
         known = {name: self._with_added(name, array, -1) for name, array in known.items()}
         self._measures += measured(step, "gradients", ours, known)
+        carried = carried_gradients(ours, known, self._updated_by[0], self._eps)
+        self._measures += [Measure(step, CARRIED, name, 1.0, 0.0) for name in carried]
         if mean is not None:
             averaged = {name: self._with_added(name, mean[name], -1) for name in known}
             self._measures += measured(step, MEAN, ours, averaged)

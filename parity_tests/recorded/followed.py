@@ -27,6 +27,10 @@ FAULTS: dict[str, dict[str, Due]] = {
         "not zeroed": [("gradients", 1)],
         "weight decay": [("update", 0)],
         "by hand": [("update", 0)],
+        "rate of a group": [("update", 0)],
+        "frozen": [("gradients", 0), ("update", 0)],
+        "stopped": [("gradients", 0)],
+        "other classes' weights": [("loss", 0)],
         "gradients of an evaluation": [("gradients", LATER)],
     },
     "norm": {

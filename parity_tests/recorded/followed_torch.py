@@ -45,11 +45,13 @@ class Convnet(nn.Module):
         self.conv = nn.Conv2d(1, 4, 3)
         self.norm = nn.BatchNorm2d(4) if norm else nn.Identity()
         self.head = nn.Linear(4 * (PIXELS // 2 - 1) ** 2, CLASSES)
+        self.stops = False
 
     def forward(self, x: Tensor) -> Tensor:
         """(samples, height, width) to (samples, classes)."""
         x = functional.max_pool2d(functional.relu(self.norm(self.conv(x[:, None]))), 2)
-        return self.head(x.permute(0, 2, 3, 1).flatten(1))
+        x = x.permute(0, 2, 3, 1).flatten(1)
+        return self.head(x.detach() if self.stops else x)
 
 
 class Recurrent(nn.Module):
@@ -106,7 +108,8 @@ def train(
                     model(images)
             model.train(fault != "still in inference" or step < LATER)
             if fault.startswith("rate drops") and step == LATER:
-                optimizer.param_groups[0]["lr"] /= 10
+                for group in optimizer.param_groups:
+                    group["lr"] /= 10
                 # As Keras's velocity, which has the rate in it.
                 for state in optimizer.state.values() if "velocity" in fault else ():
                     state["momentum_buffer"].mul_(10)
@@ -117,7 +120,8 @@ def train(
                     model(texts[ids, :-1]).flatten(0, 1), texts[ids, 1:].flatten()
                 )
             else:
-                loss = functional.cross_entropy(model(images[ids]), classes[ids])
+                weighed = torch.arange(1.0, CLASSES + 1) if fault == "other classes' weights" else None
+                loss = functional.cross_entropy(model(images[ids]), classes[ids], weighed)
             loss = loss * (4 if fault == "loss scale" else 1)
             if fault == "penalty":
                 loss = loss + DECAY / 2 * sum(weight.square().sum() for weight in model.parameters())
@@ -152,7 +156,11 @@ def convnet(out: Path, fault: str = "", shuffled: bool = False, norm: bool = Fal
         model.load_state_dict({**state, "head.weight": head.T, "head.bias": head_bias})
     rate, momentum = 0.1 if fault == "learning rate" else 0.05, 0.8 if fault == "momentum" else 0.9
     decay = DECAY if fault == "weight decay" else 0.0
-    optimizer = torch.optim.SGD(model.parameters(), rate, momentum, weight_decay=decay)
+    slow = {"params": list(model.head.parameters()), "lr": rate / 5 if fault == "rate of a group" else rate}
+    groups = [{"params": [*model.conv.parameters(), *model.norm.parameters()]}, slow]
+    optimizer = torch.optim.SGD(groups, rate, momentum, weight_decay=decay)
+    model.conv.weight.requires_grad_(fault != "frozen")
+    model.stops = fault == "stopped"
     train(out, model, optimizer, fault, shuffled, **options)
 
 
@@ -199,7 +207,7 @@ def main(folder: Path, part: str) -> None:
         for fault in ("rate drops", "rate drops as a velocity does"):
             convnet(folder / f"torch_{fault}", fault, True, follow=folder / "keras_drops", mapping=mapping)
         return
-    convnet(folder / "torch", states=True)
+    convnet(folder / "torch", states=True, taps=True)
     convnet(folder / "norm", norm=True, states=True)
     gpt(folder / "gpt", states=True)
     with patch.object(followed, "EVERY_STEP_BYTES", 0):
@@ -212,7 +220,7 @@ def main(folder: Path, part: str) -> None:
     for fault in ("by hand", "penalty"):
         convnet(folder / f"decayed_{fault}", fault, True, follow=folder / "decayed")
     for fault in FAULTS["torch"]:
-        convnet(folder / f"torch_{fault}", fault, True, follow=folder / "torch")
+        convnet(folder / f"torch_{fault}", fault, True, taps=True, follow=folder / "torch")
     for fault in FAULTS["norm"]:
         convnet(folder / f"norm_{fault}", fault, True, norm=True, follow=folder / "norm")
     for fault in (*FAULTS["gpt"], "epsilon"):

@@ -14,7 +14,7 @@ from parity.common.diagnosis.result import StageSummary
 from parity.common.parity.followed import added_to_gradients, penalty_of
 from parity.common.parity.rounding import ELEMENTWISE_ULPS
 from parity.common.record import RunRecord
-from parity.common.record.followed import AVERAGED, DECAYED, MOVED, OLD_WEIGHTS, Measure
+from parity.common.record.followed import AVERAGED, CARRIED, DECAYED, MOVED, OLD_WEIGHTS, Measure
 
 _SHOWN = 5
 # At fewer steps a norm may be one number by chance.
@@ -149,7 +149,54 @@ def of_update(here: Sequence[Measure], rates: Sequence[float], framework: str) -
             f"weight decay: the {who} takes {abs(times):.4g} times the weights more off {_few([*decayed])}, times the learning rate:"
             " another weight_decay, or tensors that one side alone leaves out of it"
         )
+    rows = [each for each in here if each.stage == "update"]
+    factor = _one_factor([each for each in rows if each.tensor in off])
+    if factor is None:
+        return ""
+    if not factor:
+        return f"the candidate's step leaves {_few([*off])} as they are: not in its optimizer's groups, frozen, or with a rate of 0"
+    if len(off) == len(rows):
+        return f"every update is {factor:.6g} times the reference's, of equal gradients and slots: another learning rate than the one recorded"
+    return f"the updates of {_few(sorted(off))} are {factor:.6g} times the reference's, and the others agree: another learning rate of their group"
+
+
+def of_gradients(here: Sequence[Measure], smooth: float) -> str:
+    """Why gradients of a step differ; '' where that is not known.
+
+    Args:
+        here: what was measured at the step.
+        smooth: relative, what rounding explains of gradients.
+    """
+    rows = [each for each in here if each.stage == "gradients"]
+    total = _norm(each.reference for each in rows)
+    apart = [each for each in rows if each.only or not each.difference <= smooth * (each.reference + total)]
+    names = [each.tensor for each in apart]
+    if names and {*names} <= {each.tensor for each in here if each.stage == CARRIED}:
+        return f"the gradients of the step before are in the candidate's, too ({_few(names)}): they were not zeroed after it"
+    if len(apart) == len(rows):
+        return ""
+    if apart and not any(each.reference for each in apart):
+        return f"a gradient reaches {_few(names)} in the candidate, and none in the reference, which stops it (detach, stop_gradient) or has frozen them"
+    times = _one_factor(apart)
+    if times == 0:
+        return f"no gradient reaches {_few(names)} in the candidate: stopped (detach, stop_gradient, no_grad), frozen, or zeroed before the update"
+    if times is not None:
+        return (
+            f"the gradients of {_few(names)} are {times:.6g} times the reference's, and those of the others agree: what they alone belong to is weighed"
+            " otherwise on the way back (a hook, a part that is stopped, a loss of its own)"
+        )
     return ""
+
+
+def _one_factor(rows: Sequence[Measure]) -> float | None:
+    """The number by which all differ from the reference, 0 where nothing is there; None where there is no such number."""
+    if not rows or any(not each.reference or not math.isfinite(each.difference) for each in rows):
+        return None
+    factor = max(rows, key=lambda each: each.reference).factor
+    left = (math.hypot(each.residual, (each.factor - factor) * each.reference) for each in rows)
+    if not all(far <= limits.UNEXPLAINED * each.difference for far, each in zip(left, rows, strict=True)):
+        return None
+    return factor if abs(factor) > limits.UNEXPLAINED else 0.0
 
 
 def of_averages(here: Sequence[Measure], smooth: float) -> str:

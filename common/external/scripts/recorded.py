@@ -33,6 +33,7 @@ from parity.common.external.scripts.followed_causes import (
     common_factor,
     in_the_gradients,
     of_averages,
+    of_gradients,
     of_update,
     scaled,
 )
@@ -535,7 +536,7 @@ class RecordSource(core.ObservationSource):
         if first.name == "buffers":
             return of_averages(here, self._rounding.smooth)
         if first.name == "gradients":
-            return clips_alone(measures, self._rounding.smooth)
+            return clips_alone(measures, self._rounding.smooth) or of_gradients(here, self._rounding.smooth)
         said = in_the_gradients(first, measures, self._records)
         if first.name == "loss":
             return said or scaled(measures, self._factors())
@@ -544,6 +545,21 @@ class RecordSource(core.ObservationSource):
         row, rates = int(np.searchsorted(self._steps, first.step or 0)), self._columns("learning_rate")[0]
         return of_update(
             here, [float(rates[row - 1]) if row else math.nan, float(rates[row])], self._infos[1].framework
+        )
+
+    def _with_equal_outputs(self, first: StageSummary) -> str:
+        """That the layers agree where the loss does not; '' where they do not, or were not recorded at that step."""
+        layers = next((stage for stage in self._stages if stage.name == "layers"), None)
+        tapped = [record.script_taps for record in self._records]
+        if (
+            layers is None
+            or layers.status != "agrees"
+            or not all(t and first.step in t.steps for t in tapped)
+        ):
+            return ""
+        return (
+            "every layer that was recorded has the same output, so what is made of the outputs is another loss: weights of samples or classes, smoothed"
+            " labels, a mask, a term beside (a penalty, a second output), or how it is reduced"
         )
 
     def _known_factors(self, row: int) -> Iterator[tuple[float, str]]:
@@ -605,6 +621,8 @@ class RecordSource(core.ObservationSource):
                     text = f"{'the loss' if first.name == 'loss' else 'every gradient'} is {said}"
                 elif first.name == "gradients" and mean_agrees(*self._records, first.step):
                     text = _WHY_NOT_REDUCED
+                elif first.name == "loss":
+                    text = self._with_equal_outputs(first) or text
             yield text
             return
         compared = {stage.name for stage in self._stages if stage.status != "not recorded"}
