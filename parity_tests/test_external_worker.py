@@ -482,6 +482,19 @@ def test_keras_follows_torch_too(nets: dict[str, ExternalWorker]) -> None:
     side.exact_constants(False)
 
 
+def test_what_tensorflow_computes_in_float32_is_as_exact_as_torch(sides: dict[str, ExternalWorker]) -> None:
+    x = np.abs(normal(2, 12, 12, 4))
+    outputs = {}
+    for framework, side in sides.items():
+        side.hold(f"worker_{'keras' if framework == 'tensorflow' else 'torch'}:rounded")
+        side.exact_constants(True)
+        outputs[framework] = next(iter(side.forward(native(framework, x)).outputs.values()))
+        side.exact_constants(False)
+    ours, theirs = (outputs[framework] for framework in BOTH)
+    assert ours.dtype == theirs.dtype == np.float64
+    assert np.abs(ours - theirs).max() <= 1e-12 * np.abs(ours).max()
+
+
 def test_causal_padding_is_set_back(sides: dict[str, ExternalWorker]) -> None:
     side, x = held(sides, "tensorflow", "causal"), normal(3, 5, 2)
     stock = side.forward(x).outputs["output"]

@@ -169,6 +169,7 @@ EQUAL = {
     "a list by layer, in any order": replace(
         LISTED, ours=("box=mse",), own=(("label=classes", "label=cross_entropy"),)
     ),
+    "in float32 by Keras": replace(Case(), own=(("ctc", "ctc"),)),
     "own of a list": replace(LISTED, own=(("of_list", "of_list"),)),
     "labels without an axis": replace(BINARY, ours=("binary_crossentropy",)),
     "own, labels without an axis": replace(BINARY, own=(("bce", "bce"),)),

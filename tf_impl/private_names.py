@@ -24,6 +24,7 @@ from tensorflow.python.distribute.cross_device_utils import CollectiveReplicaLau
 from tensorflow.python.eager import context, executor
 from tensorflow.python.eager import record as gradient_record
 from tensorflow.python.framework import op_callbacks
+from tensorflow.python.ops import image_ops_impl as image_ops
 from tensorflow.python.ops import math_ops
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "current_path",
     "executor",
     "gradient_record",
+    "image_ops",
     "in_symbolic_scope",
     "keras_layer",
     "keras_layers",

@@ -53,6 +53,13 @@ def detection(targets, outputs):
     return label + 0.5 * ops.mean(squares(targets["box"], outputs["box"]))
 
 
+def ctc(targets, outputs):
+    """Of two frames that both outputs make; class 0 is the blank, and no label."""
+    frames = ops.reshape(ops.concatenate([outputs["label"], outputs["box"][:, 1:]], 1), (-1, 2, 3))
+    length = ops.cast(targets["label"] > 0, "int32")
+    return ops.mean(ops.ctc_loss(targets["label"][:, None], frames, length, ops.full_like(length, 2)))
+
+
 def of_list(targets, outputs):
     """The same of a list."""
     names = ("label", "box")

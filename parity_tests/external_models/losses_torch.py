@@ -152,6 +152,15 @@ class Hidden(Detection):
         return super().forward({**outputs, "box": outputs["box"].detach()}, targets)
 
 
+def ctc(outputs, targets):
+    frames = torch.cat([outputs["label"], outputs["box"][:, 1:]], 1).reshape(-1, 2, 3)
+    label = targets["label"].long()
+    scores = frames.log_softmax(-1).transpose(0, 1)
+    return F.ctc_loss(
+        scores, label[:, None], torch.full_like(label, 2), (label > 0).long(), reduction="none"
+    ).mean()
+
+
 def of_list(outputs, targets):
     names = ("label", "box")
     return Detection()(dict(zip(names, outputs, strict=True)), dict(zip(names, targets, strict=True)))

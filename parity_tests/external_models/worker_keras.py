@@ -1,6 +1,7 @@
 """A Keras net for the tests of foreign workers; its port is in worker_torch.py."""
 
 import keras
+import tensorflow as tf
 from keras import layers
 
 
@@ -52,3 +53,20 @@ def pool():
     return keras.Sequential(
         [keras.Input((6, 6, 2)), layers.AveragePooling2D(3, strides=2, padding="same", name="pool")]
     )
+
+
+class Rounded(keras.layers.Layer):
+    """What TensorFlow computes in float32, or not at all in float64."""
+
+    def call(self, x):
+        """(samples, 12, 12, 4): normalised, resized, seen through a window, turned, compared with itself."""
+        y = tf.nn.lrn(x, depth_radius=2, bias=2.0, alpha=0.3, beta=0.75)
+        large = tf.image.resize(y, (24, 24), "bicubic")
+        window = keras.ops.hanning(24)[:, None, None]
+        turned = keras.ops.view_as_complex(keras.ops.reshape(y, (-1, 12, 12, 2, 2))) * tf.complex(0.6, 0.8)
+        alike = tf.image.ssim(x, y, 4.0)[:, None]
+        return keras.ops.sum(large * window, (1, 2)) + keras.ops.sum(tf.math.real(turned)) + alike
+
+
+def rounded():
+    return keras.Sequential([keras.Input((12, 12, 4)), Rounded(name="rounded")])

@@ -4,6 +4,7 @@ from collections import OrderedDict
 
 import torch
 from torch import nn
+from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 
@@ -93,3 +94,35 @@ def pool():
 def norm():
     """A batch norm."""
     return nn.Sequential(OrderedDict(norm=nn.BatchNorm2d(2)))
+
+
+class Rounded(nn.Module):
+    """A port of Keras's Rounded."""
+
+    def forward(self, x):
+        """(samples, 4, 12, 12)."""
+        y = F.local_response_norm(x, 5, alpha=1.5, beta=0.75, k=2.0)
+        large = F.interpolate(y, (24, 24), mode="bicubic", antialias=True)
+        window = torch.hann_window(24, periodic=False)[:, None]
+        pairs = y.permute(0, 2, 3, 1).reshape(-1, 12, 12, 2, 2).contiguous()
+        turned = torch.view_as_complex(pairs) * complex(0.6, 0.8)
+        return (large * window).sum((2, 3)) + turned.real.sum() + self.alike(x, y)[:, None]
+
+    def alike(self, x, y):
+        """SSIM, by windows of 11 values with a sigma of 1.5."""
+        g = torch.exp(-((torch.arange(11.0) - 5) ** 2) / (2 * 1.5**2))
+        kernel = (g[:, None] * g / (g[:, None] * g).sum()).expand(4, 1, 11, 11)
+
+        def blurred(image):
+            return F.conv2d(image, kernel, groups=4)
+
+        a, b = blurred(x), blurred(y)
+        first, second = (0.01 * 4) ** 2, (0.03 * 4) ** 2
+        covered = blurred(x * y) - a * b
+        spread = blurred(x * x + y * y) - a * a - b * b
+        found = (2 * a * b + first) / (a * a + b * b + first) * (2 * covered + second) / (spread + second)
+        return found.mean((1, 2, 3))
+
+
+def rounded():
+    return Rounded()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,17 +11,16 @@ os.environ["KERAS_BACKEND"] = "tensorflow"
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from parity.common.base.errors import ExternalModelError
-from parity.common.external.process.exact import ExactFunctions
 from parity.common.external.process.resolve import made, resolve
 from parity.common.spec.external.target import Target
 from parity.tf_impl.external.built_lines import remember_lines
-from parity.tf_impl.external.widening import WIDE, wide
+from parity.tf_impl.external.exact import EXACT
+from parity.tf_impl.external.widening import WIDE
 from parity.tf_impl.legacy import keras2
-from parity.tf_impl.private_names import current_path, math_ops, reset_uids
+from parity.tf_impl.private_names import reset_uids
 
 
 def prepare(precision: str) -> None:
@@ -225,65 +223,3 @@ def in_float64() -> Iterator[None]:
     """Within, whatever a float64 model computes is float64: constants, and what its code asks float32 for."""
     with WIDE.within(), EXACT.within():
         yield
-
-
-EXACT = ExactFunctions()
-_cast, _resize = tf.cast, tf.image.resize
-
-
-def _note(what: Any) -> None:
-    where = current_path()
-    EXACT.note(f"{what} in {where}" if where else str(what))
-
-
-def _exact_cast(x: Any, dtype: Any, name: str | None = None) -> Any:
-    if type(x) is not float:
-        return _cast(x, wide(dtype, sys._getframe(1)), name)
-    if float(np.float32(x)) != x and tf.as_dtype(dtype) == tf.float64:
-        _note(f"{x:.10g}")
-    return _cast(np.float64(x), dtype, name)
-
-
-def _exact_leaky_relu(features: Any, alpha: float = 0.2, name: str | None = None) -> Any:
-    features = tf.convert_to_tensor(features)
-    _note(f"{alpha:.10g}")
-    return tf.where(features > 0, features, tf.constant(alpha, features.dtype) * features, name)
-
-
-def _exact_resize(
-    images: Any, size: Any, method: Any = "bilinear", *args: Any, antialias: bool = False, **kwargs: Any
-) -> Any:
-    """Bilinear interpolation (batch, height, width, channels) with half-pixel centres, in the type of the images."""
-    images = tf.convert_to_tensor(images)
-    known = images.shape.rank == 4 and None not in images.shape[1:3] and not tf.is_tensor(size)
-    plain = not (args or antialias or kwargs.get("preserve_aspect_ratio"))
-    if method != "bilinear" or images.dtype != tf.float64 or not (known and plain):
-        return _resize(images, size, method, *args, antialias=antialias, **kwargs)
-    _note("bilinear resizing, which is computed in float32,")
-    rows, columns = (_interpolation(had, int(has)) for had, has in zip(images.shape[1:3], size, strict=True))
-    return tf.einsum("bhwc,yh,xw->byxc", images, rows, columns)
-
-
-def _interpolation(had: int, has: int) -> Any:
-    """(has, had): the weights of an axis' elements in each of the new ones."""
-    places = np.clip((np.arange(has) + 0.5) * had / has - 0.5, 0, had - 1)
-    return np.maximum(0.0, 1 - np.abs(places[:, None] - np.arange(had)))
-
-
-def _exact_l1(regularizer: Any, x: Any) -> Any:
-    """With the factor that was written; Keras keeps it as float32."""
-    kept = np.asarray(regularizer.l1)
-    written = float(str(kept))
-    if kept.dtype == np.float32 and float(kept) != written:
-        _note(f"{written:.10g}")
-    return tf.cast(np.float64(written), x.dtype) * tf.reduce_sum(tf.abs(x))
-
-
-EXACT.replacements = (
-    (keras.regularizers.L1, "__call__", _exact_l1),
-    (tf, "cast", _exact_cast),
-    # TensorFlow's own functions call it by this name.
-    (math_ops, "cast", _exact_cast),
-    (tf.nn, "leaky_relu", _exact_leaky_relu),
-    (tf.image, "resize", _exact_resize),
-)

@@ -17,6 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from parity.common.external.process.exact import ExactFunctions
+from parity.tf_impl.private_names import backend, image_ops
 
 WIDE = ExactFunctions()
 _FLOAT32 = tf.float32
@@ -84,12 +85,62 @@ def _one_hot(indices: Any, depth: Any, *args: Any, dtype: Any = None, **kwargs: 
     return _stock_one_hot(indices, depth, *args, dtype=dtype, **kwargs)
 
 
+def _window(of: Callable[..., Any]) -> Callable[..., Any]:
+    """As NumPy has a window, which Keras makes of float32."""
+    return lambda x, *args: tf.constant(of(int(x), *args))
+
+
+def _view_as_complex(x: Any) -> Any:
+    """Of (..., 2) real and imaginary parts, which Keras makes complex64; symbolic tensors have no numbers."""
+    x = x if isinstance(x, keras.KerasTensor) else tf.convert_to_tensor(x)
+    return tf.complex(x[..., 0], x[..., 1]) if getattr(x, "dtype", None) == tf.float64 else _stock_complex(x)
+
+
+def resize(images: Any, *args: Any, **kwargs: Any) -> Any:
+    """As `tf.image.resize`, whose result is float32 but of the nearest elements, in the type of images that are float64."""
+    images = tf.convert_to_tensor(images)
+    resized = _stock_resize(images, *args, **kwargs)
+    return tf.cast(resized, tf.float64) if images.dtype == tf.float64 else resized
+
+
+def _convert_image(image: Any, dtype: Any, saturate: bool = False, name: str | None = None) -> Any:
+    """As `tf.image.convert_image_dtype`, but for what compares images, which would compute in float32."""
+    image = tf.convert_to_tensor(image)
+    if image.dtype == tf.float64 and sys._getframe(1).f_code.co_name in _COMPARE_IMAGES:
+        return image
+    return _stock_convert_image(image, dtype, saturate, name)
+
+
+def _response_normalization(
+    input: Any,
+    depth_radius: int = 5,
+    bias: float = 1,
+    alpha: float = 1,
+    beta: float = 0.5,
+    name: str | None = None,
+) -> Any:
+    """As `tf.nn.local_response_normalization`, (..., channels), which has no kernel for float64."""
+    input = tf.convert_to_tensor(input)
+    if input.dtype != tf.float64:
+        return _stock_normalization(input, depth_radius, bias, alpha, beta, name)
+    channels = input.shape[-1]
+    near = np.abs(np.arange(channels)[:, None] - np.arange(channels)) <= depth_radius
+    sums = tf.tensordot(tf.square(input), near.astype(np.float64), 1)
+    return input / (bias + alpha * sums) ** beta
+
+
+_stock_complex, _stock_normalization = keras.ops.view_as_complex, tf.nn.local_response_normalization
+_stock_resize, _stock_convert_image = tf.image.resize, image_ops.convert_image_dtype
+_COMPARE_IMAGES = ("ssim", "ssim_multiscale", "psnr")
+_WINDOWS = ("bartlett", "blackman", "hamming", "hanning", "kaiser")
+
 _FUNCTIONS = (
     *("zeros", "ones", "eye", "cast", "zeros_like", "ones_like", "sequence_mask"),
     *("random.normal", "random.uniform", "random.truncated_normal"),
     *(
         "constant",
         "convert_to_tensor",
+        "complex",
         "fill",
         "range",
         "linspace",
@@ -111,6 +162,15 @@ def _replacements() -> list[tuple[Any, str, Any]]:
         owners = (tf, tf.math, tf.random, tf.linalg, tf.dtypes)
         found += [(owner, attribute, new) for owner in owners if getattr(owner, attribute, None) is stock]
     found.append((tf, "one_hot", _one_hot))
+    found += [
+        (backend.numpy, name, _window(getattr(np, name))) for name in _WINDOWS if hasattr(backend.numpy, name)
+    ]
+    found.append((tf.image, "resize", resize))
+    found += [(tf.nn, name, _response_normalization) for name in ("local_response_normalization", "lrn")]
+    found += [
+        (keras.ops, "view_as_complex", _view_as_complex),
+        (image_ops, "convert_image_dtype", _convert_image),
+    ]
     for name, function in inspect.getmembers(keras.ops, inspect.isfunction):
         if "dtype" in inspect.signature(function).parameters:
             found.append((keras.ops, name, _widened(function)))

@@ -1,0 +1,135 @@
+"""Functions of TensorFlow's and Keras's that take through float32 what a float64 model computes, in float64."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from parity.common.external.process.exact import ExactFunctions
+from parity.tf_impl.external.widening import resize, wide
+from parity.tf_impl.private_names import backend, current_path, math_ops
+
+EXACT = ExactFunctions()
+# Methods that are computed in float32.
+_ROUNDED = ("bilinear", "bicubic")
+_cast, _ctc, _keras_ctc = tf.cast, tf.nn.ctc_loss, backend.nn.ctc_loss
+
+
+def _note(what: Any) -> None:
+    where = current_path()
+    EXACT.note(f"{what} in {where}" if where else str(what))
+
+
+def _exact_cast(x: Any, dtype: Any, name: str | None = None) -> Any:
+    if type(x) is not float:
+        return _cast(x, wide(dtype, sys._getframe(1)), name)
+    if float(np.float32(x)) != x and tf.as_dtype(dtype) == tf.float64:
+        _note(f"{x:.10g}")
+    return _cast(np.float64(x), dtype, name)
+
+
+def _exact_leaky_relu(features: Any, alpha: float = 0.2, name: str | None = None) -> Any:
+    features = tf.convert_to_tensor(features)
+    _note(f"{alpha:.10g}")
+    return tf.where(features > 0, features, tf.constant(alpha, features.dtype) * features, name)
+
+
+def _exact_resize(
+    images: Any, size: Any, method: Any = "bilinear", *args: Any, antialias: bool = False, **kwargs: Any
+) -> Any:
+    """Interpolation (batch, height, width, channels) with half-pixel centres, in the type of the images."""
+    images = tf.convert_to_tensor(images)
+    known = images.shape.rank == 4 and None not in images.shape[1:3] and not tf.is_tensor(size)
+    plain = not (args or antialias or kwargs.get("preserve_aspect_ratio"))
+    if method not in _ROUNDED or images.dtype != tf.float64 or not (known and plain):
+        return resize(images, size, method, *args, antialias=antialias, **kwargs)
+    _note(f"{method} resizing, which is computed in float32,")
+    sizes = zip(images.shape[1:3], size, strict=True)
+    rows, columns = (_interpolation(had, int(has), method) for had, has in sizes)
+    return tf.einsum("bhwc,yh,xw->byxc", images, rows, columns)
+
+
+def _interpolation(had: int, has: int, method: str) -> Any:
+    """(has, had): the weights of an axis' elements in each of the new ones."""
+    places = (np.arange(has) + 0.5) * had / has - 0.5
+    if method == "bilinear":
+        places = np.clip(places, 0, had - 1)
+        return np.maximum(0.0, 1 - np.abs(places[:, None] - np.arange(had)))
+    # Keys' kernel with a = -1/2, from a table of 1024 steps; what would be outside has no weight.
+    apart = np.abs((np.floor(places) + np.rint(places % 1 * 1024) / 1024)[:, None] - np.arange(had))
+    near, far = 1.5 * apart**3 - 2.5 * apart**2 + 1, -0.5 * apart**3 + 2.5 * apart**2 - 4 * apart + 2
+    weights = np.where(apart < 1, near, np.where(apart < 2, far, 0.0))
+    return weights / weights.sum(1, keepdims=True)
+
+
+def _exact_keras_ctc(
+    target: Any, output: Any, target_length: Any, output_length: Any, mask_index: int = 0
+) -> Any:
+    """Keras's, without its cast of logits (samples, frames, classes) to float32."""
+    output = tf.convert_to_tensor(output)
+    if output.dtype != tf.float64:
+        return _keras_ctc(target, output, target_length, output_length, mask_index)
+    return tf.nn.ctc_loss(target, output, target_length, output_length, False, blank_index=mask_index)
+
+
+def _exact_ctc(
+    labels: Any,
+    logits: Any,
+    label_length: Any,
+    logit_length: Any,
+    logits_time_major: bool = True,
+    unique: Any = None,
+    blank_index: int | None = None,
+    name: str | None = None,
+) -> Any:
+    """(samples,): the negative log likelihood of dense labels (samples, labels), in the type of the logits.
+
+    By the forward variables of Graves et al. (2006), in logarithms. TensorFlow's code makes numbers of float32.
+    """
+    if isinstance(labels, tf.SparseTensor) or tf.as_dtype(logits.dtype) != tf.float64:
+        return _ctc(labels, logits, label_length, logit_length, logits_time_major, unique, blank_index, name)
+    _note("the CTC loss, which is computed in float32,")
+    labels, blank = tf.cast(labels, tf.int32), (blank_index or 0) % logits.shape[-1]
+    scores = tf.nn.log_softmax(tf.transpose(logits, (1, 0, 2)) if logits_time_major else logits)
+    # Between all labels, and around them, a blank.
+    states = tf.reshape(tf.stack([tf.fill(tf.shape(labels), blank), labels], 2), (tf.shape(labels)[0], -1))
+    states = tf.pad(states, [[0, 0], [0, 1]], constant_values=blank)
+    skips = tf.pad(states[:, 2:] != states[:, :-2], [[0, 0], [2, 0]]) & (states != blank)
+    seen = tf.gather(scores, states, axis=2, batch_dims=1)
+    never = tf.constant(-1e30, tf.float64)
+    reached = tf.where(tf.range(tf.shape(states)[1]) < 2, seen[:, 0], never)
+    by_frame = [reached]
+    for frame in range(1, seen.shape[1]):
+        one, two = (tf.pad(reached, [[0, 0], [n, 0]], constant_values=-1e30)[:, :-n] for n in (1, 2))
+        ways = tf.stack([reached, one, tf.where(skips, two, never)])
+        reached = tf.reduce_logsumexp(ways, 0) + seen[:, frame]
+        by_frame.append(reached)
+    last = tf.gather(tf.stack(by_frame, 1), tf.cast(logit_length, tf.int32) - 1, batch_dims=1)
+    ends = 2 * tf.cast(label_length, tf.int32)[:, None] - [[0, 1]]
+    ways = tf.where(ends < 0, never, tf.gather(last, tf.maximum(ends, 0), batch_dims=1))
+    return -tf.reduce_logsumexp(ways, 1)
+
+
+def _exact_l1(regularizer: Any, x: Any) -> Any:
+    """With the factor that was written; Keras keeps it as float32."""
+    kept = np.asarray(regularizer.l1)
+    written = float(str(kept))
+    if kept.dtype == np.float32 and float(kept) != written:
+        _note(f"{written:.10g}")
+    return tf.cast(np.float64(written), x.dtype) * tf.reduce_sum(tf.abs(x))
+
+
+EXACT.replacements = (
+    (keras.regularizers.L1, "__call__", _exact_l1),
+    (tf, "cast", _exact_cast),
+    # TensorFlow's own functions call it by this name.
+    (math_ops, "cast", _exact_cast),
+    (tf.nn, "leaky_relu", _exact_leaky_relu),
+    (tf.image, "resize", _exact_resize),
+    (backend.nn, "ctc_loss", _exact_keras_ctc),
+    (tf.nn, "ctc_loss", _exact_ctc),
+)
