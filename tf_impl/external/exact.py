@@ -10,13 +10,13 @@ import numpy as np
 import tensorflow as tf
 
 from parity.common.external.process.exact import ExactFunctions
-from parity.tf_impl.external.widening import resize, wide
+from parity.tf_impl.external.widening import wide
 from parity.tf_impl.private_names import backend, current_path, math_ops
 
 EXACT = ExactFunctions()
 # Methods that are computed in float32.
 _ROUNDED = ("bilinear", "bicubic")
-_cast, _ctc, _keras_ctc = tf.cast, tf.nn.ctc_loss, backend.nn.ctc_loss
+_cast, _resize, _ctc, _keras_ctc = tf.cast, tf.image.resize, tf.nn.ctc_loss, backend.nn.ctc_loss
 
 
 def _note(what: Any) -> None:
@@ -46,7 +46,8 @@ def _exact_resize(
     known = images.shape.rank == 4 and None not in images.shape[1:3] and not tf.is_tensor(size)
     plain = not (args or antialias or kwargs.get("preserve_aspect_ratio"))
     if method not in _ROUNDED or images.dtype != tf.float64 or not (known and plain):
-        return resize(images, size, method, *args, antialias=antialias, **kwargs)
+        resized = _resize(images, size, method, *args, antialias=antialias, **kwargs)
+        return tf.cast(resized, images.dtype) if images.dtype == tf.float64 else resized
     _note(f"{method} resizing, which is computed in float32,")
     sizes = zip(images.shape[1:3], size, strict=True)
     rows, columns = (_interpolation(had, int(has), method) for had, has in sizes)

@@ -96,7 +96,7 @@ def _view_as_complex(x: Any) -> Any:
     return tf.complex(x[..., 0], x[..., 1]) if getattr(x, "dtype", None) == tf.float64 else _stock_complex(x)
 
 
-def resize(images: Any, *args: Any, **kwargs: Any) -> Any:
+def _resize(images: Any, *args: Any, **kwargs: Any) -> Any:
     """As `tf.image.resize`, whose result is float32 but of the nearest elements, in the type of images that are float64."""
     images = tf.convert_to_tensor(images)
     resized = _stock_resize(images, *args, **kwargs)
@@ -165,7 +165,7 @@ def _replacements() -> list[tuple[Any, str, Any]]:
     found += [
         (backend.numpy, name, _window(getattr(np, name))) for name in _WINDOWS if hasattr(backend.numpy, name)
     ]
-    found.append((tf.image, "resize", resize))
+    found.append((tf.image, "resize", _resize))
     found += [(tf.nn, name, _response_normalization) for name in ("local_response_normalization", "lrn")]
     found += [
         (keras.ops, "view_as_complex", _view_as_complex),
