@@ -41,7 +41,17 @@ def fused(
     for whole in theirs:
         if any(fits_one(part, whole) for part in every):
             continue
-        found = next((run for start in range(len(ours)) if (run := _run(ours[start:], whole))), [])
+        # Those of the same number first: value0 and gate0 are in blocks.0.
+        numbered = [part for part in ours if part.numbers == whole.numbers and _is_part(part, whole)]
+        found = next(
+            (
+                run
+                for side in (numbered, ours)
+                for start in range(len(side))
+                if (run := _run(side[start:], whole))
+            ),
+            [],
+        )
         if all(number_of(part) is not None for part in found):
             # Branches of a functional model stand in no order of their own; they were made in one.
             found.sort(key=lambda part: number_of(part) or 0)
@@ -57,17 +67,22 @@ def _run(ours: Sequence[ParameterGroup], whole: ParameterGroup) -> list[Paramete
     """The first of Keras's groups, as many as together have the outputs of one of torch's; [] where they do not fit it."""
     shape, found = whole.parts["main"].shape, list[ParameterGroup]()
     for part in ours[:_MOST_FUSED]:
-        one = part.parts["main"].shape
-        same = len(one) > 1 and (*one[-2:-1], *one[:-2]) == shape[1:] and part.op == whole.op
-        # A convolution over one place is a dense layer.
-        same |= len(one) == 2 and (one[0], *_ones(part, whole)) == shape[1:] and whole.op in ("dense", "conv")
-        if not same or part.parts.keys() != whole.parts.keys() or part.parts.keys() - {"main", "shift"}:
+        if not _is_part(part, whole):
             break
         found.append(part)
         if sum(each.parts["main"].shape[-1] for each in found) >= shape[0]:
             break
     whole_size = sum(each.parts["main"].shape[-1] for each in found)
     return found if len(found) > 1 and whole_size == shape[0] else []
+
+
+def _is_part(part: ParameterGroup, whole: ParameterGroup) -> bool:
+    """Whether the outputs of one of Keras's groups may be some of those of one of torch's."""
+    one, shape = part.parts["main"].shape, whole.parts["main"].shape
+    same = len(one) > 1 and (*one[-2:-1], *one[:-2]) == shape[1:] and part.op == whole.op
+    # A convolution over one place is a dense layer.
+    same |= len(one) == 2 and (one[0], *_ones(part, whole)) == shape[1:] and whole.op in ("dense", "conv")
+    return same and part.parts.keys() == whole.parts.keys() and not part.parts.keys() - {"main", "shift"}
 
 
 def _ones(part: ParameterGroup, whole: ParameterGroup) -> tuple[int, ...]:
@@ -200,7 +215,7 @@ def rows(keras: Sequence[ParameterGroup], torch: Sequence[ParameterGroup]) -> li
 
 
 def stacked(keras: Sequence[ParameterGroup], torch: Sequence[ParameterGroup]) -> list[Pair]:
-    """Dense layers of Keras's, which follow each other, whose kernels and biases are a stack in torch: experts, towers.
+    """Dense layers of Keras's of one shape, in their order, whose kernels and biases are a stack in torch: experts, towers.
 
     Args:
         keras, torch: groups without a counterpart.
@@ -211,11 +226,13 @@ def stacked(keras: Sequence[ParameterGroup], torch: Sequence[ParameterGroup]) ->
     )
     for whole in (group for group in torch if _is_dense(group) and len(group.parts["main"].shape) > 2):
         count = whole.parts["main"].shape[0]
-        for run in (
-            (ours[start : start + count] for start in range(len(ours) - count + 1)) if count > 1 else ()
-        ):
-            shapes = {tuple((slot, part.shape) for slot, part in sorted(each.parts.items())) for each in run}
-            if len(shapes) > 1 or run[0].parts.keys() != whole.parts.keys():
+        # The layers of an expert follow each other, and those of one shape do not.
+        alike: dict[object, list[ParameterGroup]] = {}
+        for each in ours:
+            shapes = tuple((slot, part.shape) for slot, part in sorted(each.parts.items()))
+            alike.setdefault(shapes, []).append(each)
+        for run in (members[:count] for members in alike.values() if len(members) >= count > 1):
+            if run[0].parts.keys() != whole.parts.keys():
                 continue
             rules = {
                 slot: _stack(part.shape, count, whole.parts[slot].shape)

@@ -254,12 +254,13 @@ def _mean(made: Operation, reader: Reader) -> Expression | None:
     """The mean of squared differences from the mean is a variance; read by what makes them, since a mean may be one that both models have."""
     maker, source = reader.computation.maker, reader.computation.source
     square = maker.get(made.tensors[0])
-    apart = square if square is None or square.name == "SquaredDifference" else maker.get(square.tensors[0])
-    twice = square is not None and (
+    if square is None or not (
         square.name in ("Square", "SquaredDifference", "square")
         or (square.name == "pow" and [each.literal for each in square.arguments[1:]] == [2])
-    )
-    if not twice or apart is None or len(apart.tensors) != 2:
+    ):
+        return None
+    apart = square if square.name == "SquaredDifference" else maker.get(square.tensors[0])
+    if apart is None or len(apart.tensors) != 2:
         return None
     of, mean = apart.tensors
     maker_of_mean = maker.get(source(mean))
