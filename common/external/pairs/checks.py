@@ -20,7 +20,7 @@ from parity.common.spec.losses import LossBase
 # How far beyond a limit a gradient is that shows it.
 _BEYOND = 10.0
 # Of an optimizer: what may act only after the updates that are compared.
-_ACTS_LATER = ("clip_global_norm", "clip_norm", "clip_value", "ema")
+ACTS_LATER = ("clip_global_norm", "clip_norm", "clip_value", "ema")
 
 
 def check_later_updates(bench: Bench, optimizers: tuple[Target, Target]) -> None:
@@ -32,7 +32,7 @@ def check_later_updates(bench: Bench, optimizers: tuple[Target, Target]) -> None
     ours, theirs = (outline.optimizer for outline in bench.outlines)
     if ours is None or theirs is None or not theirs.kind:
         return
-    names = [name for name in _ACTS_LATER if ours.settings.get(name) != theirs.settings.get(name)]
+    names = [name for name in ACTS_LATER if ours.settings.get(name) != theirs.settings.get(name)]
     if names and not _limit_alike(bench, optimizers, [ours.settings.get(name) for name in names]):
         told = (
             f"{name} is {ours.settings.get(name)} in Keras and {theirs.settings.get(name)} in torch"
@@ -74,7 +74,7 @@ def unshown_limits(bench: Bench) -> str:
     if ours is None or theirs is None or theirs.kind:
         return ""
     limited = [
-        f"{name} {value:g}" for name in _ACTS_LATER if isinstance(value := ours.settings.get(name), float)
+        f"{name} {value:g}" for name in ACTS_LATER if isinstance(value := ours.settings.get(name), float)
     ]
     if not limited:
         return ""
@@ -152,7 +152,7 @@ def check_inputs(opened: LoadedPair) -> None:
 
 
 # Of an optimizer: what decides its updates whatever its class calls the rest.
-_TOLD = ("learning_rate", "schedule", "weight_decay", *_ACTS_LATER, "accumulation")
+_TOLD = ("learning_rate", "schedule", "weight_decay", *ACTS_LATER, "accumulation")
 
 
 def unread_optimizer(asked: PairRequest, opened: LoadedPair) -> str:

@@ -7,12 +7,13 @@ given all of them.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from parity.common.diagnosis import limits
 from parity.common.diagnosis.result import Explanation, Finding, TensorComparison
 from parity.common.external.pairs.bench import Bench, taken
+from parity.common.external.pairs.checks import ACTS_LATER
 from parity.common.external.pairs.given_gradients import (
     Rate,
     mapped_alone,
@@ -31,6 +32,8 @@ from parity.common.spec.optimizers import OptimizerBase
 
 # Of the gradients that are kept, and of the time that taking them may need.
 _MOST_BYTES, _LONGEST = 2**29, 60.0
+# Of a pair that is not trained.
+_LONGEST_ALONE = 15.0
 
 
 def longer_updates(
@@ -47,7 +50,7 @@ def longer_updates(
     Returns:
         Where they part; what was compared, in one line; and what has to stand beside a verdict, '' where all steps were compared.
     """
-    sets = _along(bench, rule, asked, spec)
+    sets = _along(bench, rule, spec.steps, lambda step: bench_at(step, bench, asked, spec), _LONGEST)
     rate = bench.rates or None
     apart = _apart(bench, optimizers, sets, rate)
     worst = max(apart.values(), default=0.0)
@@ -57,8 +60,35 @@ def longer_updates(
         if len(sets) < spec.steps
         else ""
     )
-    if worst <= limits.LIVE_FLOAT64:
-        return [], told, short
+    found = [] if worst <= limits.LIVE_FLOAT64 else [_parted(bench, optimizers, sets, "of this training")]
+    return found, told, short
+
+
+def updates_on_one_batch(
+    bench: Bench, optimizers: tuple[Target, Target], rule: OptimizerBase, steps: int
+) -> list[Finding]:
+    """Give both optimizers the gradients of Keras's training on one batch: of a pair that differs in something else, and is not trained.
+
+    Args: as of `longer_updates`; steps: of the training that was asked for.
+
+    Returns:
+        Where they part; nothing where nothing speaks for that they may.
+    """
+    infos = [outline.optimizer for outline in bench.outlines]
+    settings = [{} if info is None else info.settings for info in infos]
+    later = any(settings[0].get(name) != settings[1].get(name) for name in ACTS_LATER)
+    own = any(info is None or not info.kind for info in infos)
+    if not (later or own or len(set(bench.rates)) > 1):
+        return []
+    sets = _along(bench, rule, steps, lambda step: bench, _LONGEST_ALONE)
+    if max(_apart(bench, optimizers, sets, bench.rates or None).values(), default=0.0) <= limits.LIVE_FLOAT64:
+        return []
+    return [_parted(bench, optimizers, sets, "of Keras's training on one batch")]
+
+
+def _parted(bench: Bench, optimizers: tuple[Target, Target], sets: Sequence[Arrays], whose: str) -> Finding:
+    """Where optimizers part that make other updates of some gradients in the end, and why."""
+    rate = bench.rates or None
     agree, differ = 0, len(sets)
     while differ - agree > 1:
         middle = (agree + differ) // 2
@@ -73,21 +103,21 @@ def longer_updates(
         if deviation > limits.LIVE_FLOAT64
     )
     why = (
-        _changing_rate(bench, optimizers, sets, agree)
+        _changing_rate(bench, optimizers, sets, agree, whose)
         or why_updates_part(bench, optimizers, sets, agree, rate)
         or Explanation(
             "updates:later",
-            f"{optimizers[0]} and {optimizers[1]} make the same {agree} updates of this training, and another one at step {agree}",
+            f"{optimizers[0]} and {optimizers[1]} make the same {agree} updates {whose}, and another one at step {agree}",
             "likely",
             "have both do the same from that step on: an average of weights, a limit on single gradients, a schedule within a class of your own",
-            f"by experiment: both were given the gradients of {len(sets)} steps of this training",
+            f"by experiment: both were given the gradients of {len(sets)} steps {whose}",
         )
     )
-    return [Finding(agree, "update", tensors[0].name, (), tensors, (), explanation=why)], told, short
+    return Finding(agree, "update", tensors[0].name, (), tensors, (), explanation=why)
 
 
 def _changing_rate(
-    bench: Bench, optimizers: tuple[Target, Target], sets: Sequence[Arrays], step: int
+    bench: Bench, optimizers: tuple[Target, Target], sets: Sequence[Arrays], step: int, whose: str
 ) -> Explanation | None:
     """That both do the same while the learning rate stays, and something else once it changes; None where that is not it."""
     if len(set(bench.rates[: len(sets)])) < 2:
@@ -116,21 +146,23 @@ def _changing_rate(
         f"the optimizers make the same updates while the learning rate stays, and others once it has changed, from step {step} on: {how}",
         "confirmed",
         fix,
-        f"by experiment: given the gradients of {len(sets)} steps of this training at one rate, both make the same updates",
+        f"by experiment: given the gradients of {len(sets)} steps {whose} at one rate, both make the same updates",
     )
 
 
-def _along(bench: Bench, rule: OptimizerBase, asked: PairRequest, spec: TrainSpec) -> list[Arrays]:
-    """The gradients of Keras's tensors at each step of a training by a rule, as many as time and memory allow."""
+def _along(
+    bench: Bench, rule: OptimizerBase, steps: int, at: Callable[[int], Bench], longest: float
+) -> list[Arrays]:
+    """The gradients of Keras's tensors at each step of a training by a rule, as many as time (seconds) and memory allow; at: the batch of a step."""
     began, found = time.monotonic(), list[Arrays]()
     whole = bench.keras.read()
     weights, slots = mapped_alone(bench, whole), dict[str, Any]()
     try:
-        for step in range(spec.steps):
+        for step in range(steps):
             size = sum(value.nbytes for value in found[0].values()) if found else 0
-            if found and (time.monotonic() - began > _LONGEST or size * (step + 1) > _MOST_BYTES):
+            if found and (time.monotonic() - began > longest or size * (step + 1) > _MOST_BYTES):
                 break
-            here = bench_at(step, bench, asked, spec)
+            here = at(step)
             passed = taken(here.keras, here.inputs[0], here.losses[0], training=True, taps=False)
             if not found:
                 moved = moved_by(bench, passed.gradients, weights)

@@ -53,7 +53,7 @@ from parity.common.external.pairs.dropout import (
 )
 from parity.common.external.pairs.joined import SAMPLES, is_plain, join_samples
 from parity.common.external.pairs.later_steps import bench_at, bench_before, told_of
-from parity.common.external.pairs.longer_updates import longer_updates
+from parity.common.external.pairs.longer_updates import longer_updates, updates_on_one_batch
 from parity.common.external.pairs.objectives import Objective
 from parity.common.external.pairs.rates import settle_rates
 from parity.common.external.pairs.request import DATA, PairRequest, SampleFile
@@ -249,6 +249,7 @@ class _Flow:
         alike = alike and not self.bench.frozen and not constrained_apart(self.bench, self.updates)
         alike = alike and self._loss()
         if not alike or self.bench.decayed or (self.updates is not None and self.updates.findings):
+            self._part_later()
             found = self._diagnosed(None)
             if found.verdict == "parity":
                 found = replace(found, premise=_UNTRAINED)
@@ -411,6 +412,14 @@ class _Flow:
         self._tell(told)
         self.updates = replace(self.updates, findings=(*self.updates.findings, *found))
         return found, short
+
+    def _part_later(self) -> None:
+        """Where the users' own optimizers part later, of a pair that differs in something else."""
+        rule = optimizer_spec(self.bench, 0)
+        if self.asked.optimizers is None or self.updates is None or self.updates.findings or rule is None:
+            return
+        found = updates_on_one_batch(self.bench, self.asked.optimizers, rule, self.asked.steps)
+        self.updates = replace(self.updates, findings=tuple(found))
 
     def _forward(self) -> bool:
         """Whether the outputs of both agree, in inference and in training; which layers do is told."""
