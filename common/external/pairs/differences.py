@@ -14,6 +14,7 @@ from parity.common.diagnosis import limits
 from parity.common.external.pairs.expressions import (
     CAUSAL,
     COMMUTATIVE,
+    FAR_BELOW,
     HIDDEN,
     PARTS,
     UNNAMED,
@@ -44,6 +45,7 @@ KINDS = {
     "number": "another number",
     "divisor": "another divisor",
     "mask": "a mask, or weights, in one of two means",
+    "hidden": "a mask that hides on one side and multiplies on the other",
     "operand": "another tensor",
     "order": "operands exchanged",
     "shift": "operands moved by one place",
@@ -230,6 +232,8 @@ def _differences(torch: Expression, keras: Expression, seen: set[tuple[int, int]
         return [Difference("too_much", torch, keras)]
     if torch.name == keras.name:
         return _of_one_operation(torch, keras, seen)
+    if _is_hidden_otherwise(torch, keras) or _is_hidden_otherwise(keras, torch):
+        return [Difference("hidden", torch, keras)]
     if torch.name and keras.name and _rest(torch.operands, keras.operands) == ([], []):
         return [Difference("operation", torch, keras)]
     if _exchanged(torch, keras):
@@ -342,6 +346,9 @@ def _is_part_of(part: Expression, whole: Expression) -> bool:
 def _of_one_operation(torch: Expression, keras: Expression, seen: set[tuple[int, int]]) -> list[Difference]:
     theirs, ours = _flat(torch), _flat(keras)
     more, less = _rest(theirs, ours)
+    if torch.name in RECURRENT and len(more) == 1 and len(less) == 2 and more[0].text == less[0].text != "":
+        # What torch reverses itself, and a mask.
+        return [Difference("left_out", torch, keras)]
     if not more and not less:
         in_order = all(alike(one, other) for one, other in zip(theirs, ours, strict=True))
         if not in_order and torch.name not in COMMUTATIVE:
@@ -386,6 +393,14 @@ def _repeated(found: Difference) -> tuple[str, ...]:
     if not all(lines):
         return found.kind, str(found)
     return found.kind, found.torch.name, found.keras.name, *lines
+
+
+def _is_hidden_otherwise(product: Expression, hiding: Expression) -> bool:
+    """Whether one multiplies what the other hides by a number far below all others, which a softmax takes otherwise: of zero it gives a share."""
+    if product.name != "mul" or hiding.name not in ("add", "sub", "where"):
+        return False
+    far = any(part.number is not None and abs(part.number) >= -FAR_BELOW for part in hiding.parts())
+    return far and any(alike(one, other) for one in product.operands for other in hiding.operands)
 
 
 def _called_in(whole: Expression, part: Expression) -> str:

@@ -24,7 +24,7 @@ BETWEEN = {"add": "+", "sub": "-", "mul": "*", "div": "/", "matmul": "@"}
 PARTS = ("take", "slice")
 COMMUTATIVE = frozenset(("add", "mul", "maximum", "minimum", "eq", "ne", "and", "or"))
 # Numbers below this hide what they stand for.
-_FAR_BELOW = -1e4
+FAR_BELOW = -1e4
 
 
 @dataclass(frozen=True)
@@ -144,4 +144,4 @@ def brief(value: Any) -> str:
 
 def is_far_below(one: Expression) -> bool:
     """Whether it is a number that hides what it stands for, as minus infinity does."""
-    return one.number is not None and one.number <= _FAR_BELOW
+    return one.number is not None and one.number <= FAR_BELOW

@@ -109,7 +109,7 @@ def why_updates_part(
         sets: gradients of all updates. step: the first at which they part.
         rate: at which both are held, in all or in each.
     """
-    ways = (_clipping_by_element, _clipping, _clipping_otherwise, _decay, _common_factors)
+    ways = (_clipping_otherwise, _clipping_by_element, _clipping, _decay, _common_factors)
     found = (way(bench, optimizers, sets, step, rate) for way in ways)
     return next((why for why in found if why is not None), None)
 
@@ -205,30 +205,43 @@ def _clipping_otherwise(
     """That both sides clip, by other norms: each makes the same updates of gradients that are clipped already as it does; None where that is
     not so.
     """
-    plain = moves(bench, optimizers, sets, rate)
-    does: list[tuple[str, float] | None] = [None, None]
-    rules: list[Sequence[Arrays]] = [sets, sets]
-    for clip, limit in itertools.product(CLIPS, numbers_held(bench)):
-        rule = parse_optimizer({"kind": "sgd", "learning_rate": 1.0, clip: limit, "clip_epsilon": 0.0})
-        clipped = [reference.clip(rule, each) for each in sets]
-        if all(np.array_equal(a[n], b[n]) for a, b in zip(sets, clipped, strict=True) for n in a):
-            continue
-        made = moves(bench, optimizers, clipped, rate)
-        for side in (0, 1):
-            off = max(tensor_deviation(plain[side][name], made[side][name]) for name in made[side])
-            if does[side] is None and off <= limits.FITS_SPEC_NORM:
-                does[side], rules[side] = (clip, limit), clipped
-    if does[0] is None or does[1] is None or does[0] == does[1]:
+    sides = (
+        (bench.keras, [mapped_alone(bench, each) for each in sets]),
+        # Of each of two biases the norm is its own.
+        (bench.torch, [as_torch_takes(bench, each) for each in sets]),
+    )
+    does = []
+    for (side, given), optimizer in zip(sides, optimizers, strict=True):
+        with exact_constants(bench):
+            before, plain = side.read(), side.update(optimizer, given, rate=rate)
+            moved = {name: np.subtract(value, before[name]) for name, value in plain.items()}
+            for clip, limit in itertools.product(CLIPS, numbers_held(bench)):
+                rule = parse_optimizer(
+                    {"kind": "sgd", "learning_rate": 1.0, clip: limit, "clip_epsilon": 0.0}
+                )
+                clipped = [reference.clip(rule, each) for each in given]
+                if all(np.array_equal(a[n], b[n]) for a, b in zip(given, clipped, strict=True) for n in a):
+                    continue
+                made = side.update(optimizer, clipped, rate=rate)
+                off = (tensor_deviation(moved[n], np.subtract(made[n], before[n])) for n in given[0])
+                if max(off) <= limits.FITS_SPEC_NORM:
+                    does.append((clip, limit, clipped))
+                    break
+            else:
+                return None
+    (ours, theirs), rules = (each[:2] for each in does), does[0][2]
+    if ours == theirs:
         return None
     # What is clipped as the first does is small enough for the second, where that is the smaller.
-    own, other = moves(bench, optimizers, sets, rate, rules[0])
+    own, other = moves(bench, optimizers, sets, rate, rules)
     alike = max(tensor_deviation(own[name], other[name]) for name in own) <= limits.ROUNDED_CONSTANT
-    ours, theirs = (CLIPPED[clip][0].format(limit) for clip, limit in (does[0], does[1]))
+    told = [CLIPPED[clip][0].format(limit) for clip, limit in (ours, theirs)]
+    fixes = CLIPPED[ours[0]][2].format(ours[1]), CLIPPED[theirs[0]][1].format(theirs[1])
     return Explanation(
         "setting:clipping",
-        f"clipping: Keras {ours}, and torch {theirs}",
+        f"clipping: Keras {told[0]}, and torch {told[1]}",
         "confirmed" if alike else "likely",
-        f"in torch: {CLIPPED[does[0][0]][2].format(does[0][1])}; or in Keras: {CLIPPED[does[1][0]][1].format(does[1][1])}",
+        f"in torch: {fixes[0]}; or in Keras: {fixes[1]}",
         f"by experiment: of gradients that are clipped so already each makes the same {len(sets)} updates"
         + (", and torch's of those clipped as Keras does are Keras's" if alike else ""),
     )

@@ -21,6 +21,7 @@ from parity.common.external.pairs.computations import (
     arrangements,
     named,
 )
+from parity.common.external.pairs.constant_arrays import apart_in_words, known_numbers
 from parity.common.external.pairs.difference_told import explanation_of
 from parity.common.external.pairs.differences import BY_ITSELF, Difference, alike, differences, is_weak
 from parity.common.external.pairs.explain import Attribution, DeviatingTensor, made
@@ -297,7 +298,7 @@ class View:
         alone = (len(kinds) == 1 and not any(map(is_weak, opened))) or all(each.shown for each in opened)
         if is_number:
             confirmed = confirmed and all(self._is_shown(each, substitution, agrees) for each in opened)
-        for number, each in enumerate(opened):
+        for number, each in enumerate(map(self._with_numbers, opened)):
             # A weight that is another one's counterpart makes a formula differ where none does.
             whole = (each.torch, each.keras, torch, keras)
             texts = {part.text for side in whole for part in side.parts()}
@@ -320,6 +321,23 @@ class View:
                 explanation = replace(explanation, confidence="likely", fix=fix)
             found.append(Attribution(explanation, () if number else tuple(changes)))
         return found
+
+    def _with_numbers(self, found: Difference) -> Difference:
+        """Of two constants what they are, and how they differ."""
+        both = (found.torch, found.keras)
+        if not all(each.text.startswith(UNNAMED) and each.tensor is not None for each in both):
+            return found
+        (theirs,), (ours,) = (
+            side.values(each.tensor or 0) for side, each in zip((self.torch, self.keras), both, strict=True)
+        )
+        if theirs.size != ours.size or not (apart := apart_in_words(theirs, ours)):
+            return found
+        told = [
+            replace(each, text=f"{each.text} ({kind})" if (kind := known_numbers(values)) else each.text)
+            for each, values in zip(both, (theirs, ours), strict=True)
+        ]
+        first = replace(told[0], text=f"{told[0].text}, {apart},")
+        return replace(found, kind="number", torch=first, keras=told[1])
 
     def _is_order(self, found: Difference) -> bool:
         """Whether torch takes in another order by a gather what Keras takes as it is."""
