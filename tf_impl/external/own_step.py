@@ -18,9 +18,9 @@ from parity.tf_impl.private_names import CommonVariable
 class _NoUpdate:
     """What takes the optimizer's place: it keeps what it is given."""
 
-    def __init__(self) -> None:
+    def __init__(self, iterations: Any) -> None:
         self.given: list[list[tuple[Any, Any]]] = []
-        self.iterations = 0
+        self.iterations = iterations
 
     def apply_gradients(self, grads_and_vars: Iterable[Any], **_: Any) -> None:
         self.given.append(list(grads_and_vars))
@@ -32,20 +32,21 @@ class _NoUpdate:
         return value
 
 
-def loss(target: Target, model: keras.Model, batch: Any) -> tf.Tensor:
+def loss(target: Target, model: keras.Model, batch: Any, iterations: Any = 0) -> tf.Tensor:
     """Return the loss that a step computes, a scalar.
 
     Args:
         target: of the model.
         model: its `train_step(batch)` is called; what it would update stays.
         batch: as `process.objective.batch_of` makes it.
+        iterations: how many updates were made, as the step may ask its optimizer.
 
     Raises:
         ExternalModelError: the step makes no update of all trained weights by the gradients of one loss.
     """
     if not isinstance(model, keras.Model):
         raise ExternalModelError(f"{target} is a layer, and has no train_step; give a keras.Model")
-    optimizer = _NoUpdate()
+    optimizer = _NoUpdate(iterations)
     found: list[tuple[Any, list[Any]]] = []
     taken = tf.GradientTape.gradient
 

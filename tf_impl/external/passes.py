@@ -120,7 +120,7 @@ def prepared(model: keras.Layer, training: bool, seed: int, keep: bool) -> Itera
     Args:
         training: the mode.
         seed: of the random numbers.
-        keep: whether buffers and frozen weights keep what the pass made of them; else they are restored.
+        keep: whether buffers, frozen weights and numbers of the code keep what the pass made of them; else they are restored.
 
     Yields:
         The buffers and frozen weights that the pass changed by name, with their new values; filled at its end.
@@ -129,6 +129,7 @@ def prepared(model: keras.Layer, training: bool, seed: int, keep: bool) -> Itera
     kept = [(variable, array_of(variable)) for variable in model.non_trainable_variables]
     before = {id(variable): value for variable, value in kept}
     changes: Arrays = {}
+    counted = [(layer, _numbers(layer)) for layer in model._flatten_layers()]
     load.seed_all(seed)
     for variable, value in kept:
         if _is_seed(variable):
@@ -141,10 +142,17 @@ def prepared(model: keras.Layer, training: bool, seed: int, keep: bool) -> Itera
             if value is not None and not same(array_of(variable), value):
                 changes[name] = array_of(variable)
     finally:
+        for layer, numbers in counted if not keep else ():
+            vars(layer).update(numbers)
         for variable, value in kept:
             if not keep or _is_seed(variable):
                 variable.assign(value)
         model._clear_losses()
+
+
+def _numbers(layer: keras.Layer) -> dict[str, Any]:
+    """What a layer may count its calls by."""
+    return {name: value for name, value in vars(layer).items() if type(value) in (int, float)}
 
 
 def _is_seed(variable: keras.Variable) -> bool:

@@ -95,9 +95,8 @@ class ImportedModel(Contextual):
         if step is None:
             given = call_with(self.model, parts["input"], context.training)
         else:
-            given = {
-                "loss": own_step.loss(step, self.model, batch_of(parts["input"], parts["target"], weights))
-            }
+            batch = batch_of(parts["input"], parts["target"], weights)
+            given = {"loss": own_step.loss(step, self.model, batch, context.step)}
         outputs = tensors_in(given, tf.is_tensor)
         total, count, _ = evaluated(
             loss.keras,

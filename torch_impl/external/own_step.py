@@ -15,7 +15,7 @@ from parity.torch_impl.external.calling import is_tensor
 _WANTED = "a training step: a function of a model and a batch"
 
 
-def loss(target: Target, model: nn.Module, batch: Any) -> Tensor:
+def loss(target: Target, model: nn.Module, batch: Any, iterations: Any = 0) -> Tensor:
     """Return the loss that a step computes, a scalar.
 
     Args:
@@ -23,10 +23,12 @@ def loss(target: Target, model: nn.Module, batch: Any) -> Tensor:
             that begins with it, and updates nothing.
         model: the user's.
         batch: as `process.objective.batch_of` makes it.
+        iterations: how many updates were made; a step of torch's counts them itself.
 
     Raises:
         ExternalModelError: the step cannot be imported, or gives no scalar of floats.
     """
+    del iterations
     # A step may take gradients itself, as of an energy, in an evaluation too.
     with torch.enable_grad():
         given = function_of(target, "torch", _WANTED)(model, batch)

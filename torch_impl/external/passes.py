@@ -120,7 +120,7 @@ def prepared(model: nn.Module, training: bool, seed: int, keep: bool) -> Iterato
     Args:
         training: the mode.
         seed: of the random numbers.
-        keep: whether buffers and frozen weights keep what the pass made of them; else they are restored.
+        keep: whether buffers, frozen weights and numbers of the code keep what the pass made of them; else they are restored.
 
     Yields:
         The buffers and frozen weights that the pass changed by name, with their new values; filled at its end.
@@ -131,6 +131,7 @@ def prepared(model: nn.Module, training: bool, seed: int, keep: bool) -> Iterato
         if not nn.parameter.is_lazy(tensor)
     }
     changes: Arrays = {}
+    counted = [(module, _numbers(module)) for module in model.modules()]
     load.seed_all(seed)
     try:
         with _mode(model, training):
@@ -140,10 +141,17 @@ def prepared(model: nn.Module, training: bool, seed: int, keep: bool) -> Iterato
                     changes[name] = array_of(tensor)
     finally:
         if not keep:
+            for module, numbers in counted:
+                vars(module).update(numbers)
             with torch.no_grad():
                 for name, tensor in _not_trained(model):
                     if name in before and tensor.shape == before[name].shape:
                         tensor.copy_(before[name])
+
+
+def _numbers(module: nn.Module) -> dict[str, Any]:
+    """What a module may count its calls by."""
+    return {name: value for name, value in vars(module).items() if type(value) in (int, float)}
 
 
 def _not_trained(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:

@@ -30,10 +30,16 @@ def explanation_of(
         "confirmed" if confirmed else "likely",
         _to_do(difference),
         evidence,
-        # Alike where the same line does the same otherwise.
-        defect=f"{(difference.keras if difference.kind == 'left_out' else difference.torch).name} {line}",
+        defect=_defect(difference, line),
         layers=layers,
     )
+
+
+def _defect(difference: Difference, line: str) -> str:
+    """Alike where the same line does the same otherwise, or another one, as of the way back, has the same two numbers."""
+    if difference.kind == "number" and None not in (difference.torch.number, difference.keras.number):
+        return f"{difference.torch.number:.6g} {difference.keras.number:.6g}"
+    return f"{(difference.keras if difference.kind == 'left_out' else difference.torch).name} {line}"
 
 
 def _to_do(difference: Difference) -> str:

@@ -22,6 +22,8 @@ from parity.common.external.pairs.expressions import (
     is_far_below,
 )
 
+# Numbers of one side alone that are told.
+_FEW = 2
 # More differences than these in one expression are told as one.
 _MOST = 3
 # Settings that mean other things in other layouts.
@@ -155,7 +157,24 @@ class Difference:
             return f"{KINDS[self.kind]}: {shown[0]} gives other numbers in torch than in Keras"
         if self.kind == "operand" and self.torch.name and self.torch.line:
             shown[0] += f" (of {self.torch.line})"
-        return f"{KINDS[self.kind]}: torch {goes_on} {shown[0]} where Keras {due} {shown[1]}{self.spread}"
+        return f"{KINDS[self.kind]}: torch {goes_on} {shown[0]} where Keras {due} {shown[1]}{self.spread}{self._numbers}"
+
+    @property
+    def _numbers(self) -> str:
+        """The few numbers that one side alone has, which nobody finds in a long formula."""
+        ours, theirs = (
+            {
+                float(f"{n:.6g}")
+                for part in side.parts()
+                if (n := part.number) not in (None, 0, 1) and not is_far_below(part)
+            }
+            for side in (self.keras, self.torch)
+        )
+        alone = sorted(theirs - ours), sorted(ours - theirs)
+        if self.kind != "other" or not all(0 < len(each) <= _FEW for each in alone):
+            return ""
+        told = [" and ".join(f"{number:g}" for number in each) for each in alone]
+        return f"; of numbers torch alone has {told[0]}, and Keras alone {told[1]}"
 
     @property
     def spread(self) -> str:

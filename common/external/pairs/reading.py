@@ -250,6 +250,18 @@ def _mean_squared_error(made: Operation, reader: Reader) -> Expression:
     return Expression(how, (squares,)) if how else squares
 
 
+def _between(made: Operation, reader: Reader) -> Expression | None:
+    """torch's `lerp` by a number: a weighted sum."""
+    weight = made.settings.get("weight", made.arguments[2].literal if len(made.arguments) > 2 else None)
+    if not isinstance(weight, int | float) or len(made.tensors) != 2:
+        return None
+    parts = (
+        Expression("mul", (Expression(number=share), reader.read(tensor)), line=made.line)
+        for share, tensor in zip((1.0 - weight, weight), made.tensors, strict=True)
+    )
+    return Expression("add", tuple(parts))
+
+
 def _mean(made: Operation, reader: Reader) -> Expression | None:
     """The mean of squared differences from the mean is a variance; read by what makes them, since a mean may be one that both models have."""
     maker, source = reader.computation.maker, reader.computation.source
@@ -431,6 +443,7 @@ _SPECIAL: dict[str, Callable[[Operation, Reader], Expression | None]] = {
     "Square": _square,
     "SquaredDifference": _squared_difference,
     "mse_loss": _mean_squared_error,
+    "lerp": _between,
     "Mean": _mean,
     "mean": _mean,
     "masked_fill": _masked_fill,

@@ -6,6 +6,7 @@ times the sums of all elements of tensors, and what is left of both sides once e
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +19,7 @@ from parity.common.external.pairs.expressions import Expression
 # Of more terms on both sides it is not told which is which.
 _MOST = 3
 _EQUAL = "; all other terms of both are equal"
+_SAME_SUM = "; these terms are one sum divided by these two numbers"
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ class Term:
 def by_terms(
     sides: tuple[Computation, Computation], keras: Expression, torch: Expression
 ) -> list[Difference]:
-    """Return in which terms two numbers differ; nothing where they are no sums, or have no term in common.
+    """Return in which terms two numbers differ; nothing where they are no sums, or have no terms that stand for each other.
 
     Args:
         sides: of Keras and of torch.
@@ -68,12 +70,13 @@ def by_terms(
             more.remove(one)
             less.remove(other)
             found.append(Difference("number", one.told(), other.told(), shown=_EQUAL))
-    if len(found) + len(more) + len(less) > _MOST or len(more) == len(theirs):
+    pairs = _paired(more, less)
+    if len(found) + max(len(more), len(less)) > _MOST or (len(more) == len(theirs) and pairs is None):
         return []
     if more and less:
-        single = len(more) == len(less) == 1 and math.isclose(more[0].factor, less[0].factor)
-        pair = (more[0].of, less[0].of) if single else (_sum(more), _sum(less))
-        return [*found, *(differences(*pair) if single else [Difference("other", *pair)])]
+        if pairs is None:
+            return [*found, Difference("other", _sum(more), _sum(less))]
+        return [*found, *itertools.chain.from_iterable(itertools.starmap(_apart, pairs))]
     if more:
         found.append(Difference("term_too_much", _sum(more), _nothing(keras), shown=_EQUAL))
     if less:
@@ -154,6 +157,38 @@ def _is_same(one: Term, other: Term) -> bool:
         other.total * math.prod(one.of.shape),
         rel_tol=limits.SAME_ELEMENTS,
     )
+
+
+def _apart(one: Term, other: Term) -> list[Difference]:
+    """In what two terms differ that stand for each other, of torch and of Keras."""
+    # A mean over some of the rows, as of those that no index says to ignore, is the same sum by another whole number.
+    for size in {math.prod(one.of.shape), math.prod(other.of.shape)} - {1}:
+        ratio = one.value / other.value
+        for number, counts in ((size / ratio, (size / ratio, size)), (size * ratio, (size, size * ratio))):
+            whole = round(number)
+            if 0 < whole < size and math.isclose(number, whole, rel_tol=limits.SAME_ELEMENTS):
+                torch, keras = (
+                    Expression(number=round(count), line=term.of.line)
+                    for count, term in zip(counts, (one, other), strict=True)
+                )
+                return [Difference("divisor", torch, keras, shown=_SAME_SUM)]
+    if math.isclose(one.factor, other.factor):
+        return differences(one.of, other.of)
+    return [Difference("other", one.told(), other.told())]
+
+
+def _paired(ones: Sequence[Term], others: Sequence[Term]) -> list[tuple[Term, Term]] | None:
+    """Which terms stand for each other, by the tensors that they are made of; None where that is not clear."""
+    if len(ones) != len(others):
+        return None
+    left, found = list(others), list[tuple[Term, Term]]()
+    for one in sorted(ones, key=lambda term: -len(term.of.shared)):
+        alike = [(each.of.name == one.of.name, (each.of.shared & one.of.shared).total()) for each in left]
+        best = max(alike)
+        if len(left) > 1 and alike.count(best) > 1:
+            return None
+        found.append((one, left.pop(alike.index(best))))
+    return found
 
 
 def _sum(terms: Sequence[Term]) -> Expression:
