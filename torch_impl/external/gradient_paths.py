@@ -58,6 +58,9 @@ _NOT_WEIGHTED = "adds one of two terms of equal value of which the other one, at
 _LET_THROUGH = "lets the gradient of {} through, and Keras stops it"
 # Calls that take a tensor where its gradient comes together from several.
 _FORK = 2
+# The place of an argument of torch.autograd.grad.
+_CREATE_GRAPH = 4
+_NO_GRAPH = "has no create_graph, so that no gradient goes through what it gives, and Keras's goes through"
 _STOPPED = "stops the gradient, and Keras's goes through"
 
 
@@ -183,6 +186,10 @@ def _ways(name: str, func: Callable[..., Any], args: Any, kwargs: Any) -> Ways:
     if name in ("detach", ".data") and args[0].is_floating_point():
         return {"through": (_STOPPED, lambda: args[0].clone())}
     ways: Ways = {}
+    if func is torch.autograd.grad and not kwargs.get(
+        "create_graph", len(args) > _CREATE_GRAPH and args[_CREATE_GRAPH]
+    ):
+        ways["graph"] = _NO_GRAPH, partial(func, *args[:_CREATE_GRAPH], **{**kwargs, "create_graph": True})
     if name == "embedding":
         rest = dict(zip(("padding_idx",), args[2:], strict=False)) | kwargs
         # Without such a row too: calls are counted, and a setting that is changed must not change their number.

@@ -45,6 +45,8 @@ class GradientPath:
             return "put .detach() there, at {}"
         if self.way == "through":
             return "take the detach(), .data or no_grad() away, at {}"
+        if self.way == "graph":
+            return "give create_graph=True, at {}"
         if self.exchanges:
             return "give the weight to the other of the two terms, at {}"
         return "change {} in torch"
