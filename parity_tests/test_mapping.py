@@ -437,6 +437,21 @@ def test_a_fused_layer_that_fits_one_alone_takes_no_partner_away():
     assert partners(propose(*sides(keras[-1:], torch[:1])))["last/kernel"] == "a.weight"
 
 
+def test_a_fused_layer_is_of_the_layers_of_its_number():
+    # Keras lists them by their depth, and what is of one input does not stand together.
+    keras = [
+        (f"{name}{n}", 8, size) for name, size in (("value", 12), ("out", 8), ("gate", 12)) for n in (0, 1)
+    ]
+    torch = [
+        (f"blocks.{n}.{name}", 8, size) for n in (0, 1) for name, size in (("in_proj", 24), ("out_proj", 8))
+    ]
+    found = {pair.torch[0]: pair.keras for pair in propose(*sides(keras, torch)).tensors}
+    for number in (0, 1):
+        parts = found[f"blocks.{number}.in_proj.weight"]
+        assert sorted(parts) == [f"gate{number}/kernel", f"value{number}/kernel"]
+        assert found[f"blocks.{number}.out_proj.weight"] == (f"out{number}/kernel",)
+
+
 @pytest.mark.parametrize("untied", ["torch", "keras"])
 def test_output_weights_that_one_side_alone_ties_to_its_embedding(untied):
     embedding = {"keras": {"embeddings": ("embeddings", (9, 4))}, "torch": {"weight": ("weight", (9, 4))}}
@@ -539,6 +554,25 @@ def test_dense_layers_may_be_a_stack(inputs, rules):
     mapping = propose(outline("tensorflow", *towers), outline("torch", ("twin", "", stack)))
     assert {pair.rule for pair in mapping.tensors if len(pair.keras) == 2} == rules
     assert bool(mapping.unmapped.torch) != bool(rules)
+
+
+def test_the_layers_of_experts_may_be_two_stacks():
+    """As they are called, up and down by turns."""
+    layers = [
+        dense("tensorflow", f"{name}{n}", *size)
+        for n in range(3)
+        for name, size in (("up", (8, 6)), ("down", (6, 4)))
+    ]
+    stacks = {
+        f"{name}{k}": (f"{name}{k}", shape)
+        for k, of in ((1, (8, 6)), (2, (6, 4)))
+        for name, shape in (("w", (3, *of)), ("b", (3, of[1])))
+    }
+    mapping = propose(outline("tensorflow", *layers), outline("torch", ("moe", "", stacks)))
+    assert not mapping.unmapped.keras and not mapping.unmapped.torch
+    found = {pair.torch[0]: pair.keras for pair in mapping.tensors}
+    assert found["moe.w1"] == tuple(f"up{n}/kernel" for n in range(3))
+    assert found["moe.b2"] == tuple(f"down{n}/bias" for n in range(3))
 
 
 @pytest.mark.parametrize(("inputs", "rule"), [((5, 3), "... i o -> o i ...; i=5+3"), ((5, 2), None)])

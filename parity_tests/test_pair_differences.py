@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from parity.common.external.mapping.name_similarity import ranked, words_of
+from parity.common.external.pairs.constant_arrays import apart_in_words, known_numbers
 from parity.common.external.pairs.differences import Difference, differences
 from parity.common.external.pairs.expressions import Expression
 from parity.common.external.pairs.forms import simplified
@@ -55,6 +57,13 @@ ROWS = replace(X, shape=(8, 5))
         (of("tanh", of("mul", X, 2.0)), of("tanh", of("mul", X, 3.0)), ["number"]),
         (of("std", X, Y), of("sqrt", of("mean", Z)), ["other"]),
         (of_shape("mean", (8,), ROWS, axis=1), of("div", of("sum", of("where", Z, ROWS, 0.0), axis=1), of("sum", Z, axis=1)), ["mask"]),
+        # What is multiplied by zero takes part in a softmax, and what is far below does not.
+        (of("mul", X, Y), of("add", X, of("mul", of("sub", 1.0, Y), -1e9)), ["hidden"]),
+        (of("where", Y, -1e9, X), of("mul", X, Y), ["hidden"]),
+        (of("mul", X, Y), of("add", X, of("mul", of("sub", 1.0, Y), -1.0)), ["other"]),
+        # Reversed by hand, and without a mask.
+        (of("gru", Expression(text="t0", chain=("flip",))), of("gru", X, Y), ["left_out"]),
+        (of("gru", Expression(text="t9")), of("gru", X, Y), ["other"]),
         # A sum is the same in any order, and two differences are two.
         (of("add", of("mul", Y, 2.0), X), of("add", X, of("mul", Y, 3.0)), ["number"]),
         (of("div", of("mul", X, 2.0), of("exp", Y)), of("div", of("mul", X, 3.0), of("exp", Z)), ["number", "operand"]),
@@ -62,6 +71,27 @@ ROWS = replace(X, shape=(8, 5))
 )  # fmt: skip
 def test_two_formulas_differ_in(torch: Expression, keras: Expression, kinds: list[str]) -> None:
     assert sorted(each.kind for each in differences(torch, keras)) == sorted(kinds)
+
+
+def test_of_a_long_formula_the_numbers_of_one_side_are_told() -> None:
+    (found,) = differences(of("std", of("mul", X, 0.818), Y), of("sqrt", of("mean", of("mul", Z, 0.9))))
+    assert str(found).endswith("; of numbers torch alone has 0.818, and Keras alone 0.9")
+    (found,) = differences(of("std", of("mul", X, 0.9), Y), of("sqrt", of("mean", of("mul", Z, 0.9))))
+    assert "of numbers" not in str(found)
+
+
+def test_constants_are_told_by_what_they_are_and_how_they_differ() -> None:
+    ramp = np.linspace(0.5, 2.0, 7)
+    assert known_numbers(np.hanning(9)[:-1]) == "a periodic Hann window"
+    assert known_numbers(np.hamming(8)[:, None]) == "a symmetric Hamming window"
+    assert known_numbers(ramp) == "0.5 to 2 in equal steps"
+    assert known_numbers(ramp**2) == known_numbers(ramp[:3]) == known_numbers(np.ones(5)) == ""
+    assert apart_in_words(3 * ramp, ramp) == "3 times Keras's"
+    assert apart_in_words(ramp + 0.25, ramp) == "Keras's plus 0.25"
+    assert apart_in_words(ramp[::-1], ramp) == "Keras's in reverse order"
+    assert apart_in_words(np.roll(ramp, 2), ramp) == "Keras's in another order"
+    assert apart_in_words(ramp**2, ramp) == "up to 2 from Keras's"
+    assert apart_in_words(ramp[:, None], ramp) == ""
 
 
 def test_a_difference_is_the_smallest_part_that_shows_it() -> None:

@@ -53,6 +53,13 @@ def detection(targets, outputs):
     return label + 0.5 * ops.mean(squares(targets["box"], outputs["box"]))
 
 
+def detection_of_some(targets, outputs):
+    """Class 0 is no label."""
+    some = ops.cast(targets["label"] > 0, outputs["label"].dtype)
+    label = ops.mean(some * classes(targets["label"], outputs["label"]))
+    return label + 0.5 * ops.mean(squares(targets["box"], outputs["box"]))
+
+
 def ctc(targets, outputs):
     """Of two frames that both outputs make; class 0 is the blank, and no label."""
     frames = ops.reshape(ops.concatenate([outputs["label"], outputs["box"][:, 1:]], 1), (-1, 2, 3))
