@@ -332,10 +332,10 @@ def test_a_folder_that_holds_something_else_is_left_alone(parity: Cli) -> None:
     assert "holds 'thesis.txt', which is of no pair" in refused
 
 
-def optimizers_of(keras: str, torch: str, steps: int) -> list[Any]:
+def optimizers_of(keras: str, torch: str, steps: int, port: str = "TanhMLP") -> list[Any]:
     names = f"{MODELS}.pair_keras:{keras}", f"{MODELS}.pair_torch:{torch}"
     return [
-        *pair_of("tanh_mlp", "TanhMLP", ROWS),
+        *pair_of("tanh_mlp", port, ROWS),
         *("--keras-optimizer", names[0]),
         *("--torch-optimizer", names[1]),
         "--steps",
@@ -389,6 +389,28 @@ def test_a_momentum_that_has_the_rate_in_it_is_seen_once_the_rate_changes(
         (why,) = json.loads((parity.folder / "out" / "diagnosis.json").read_text())["findings"]
         assert why["step"] == 3 and why["explanation"]["cause"] == "setting:momentum_form", why
         assert why["explanation"]["confidence"] == "confirmed"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("keras", "torch", "due"),
+    [
+        ("rolling_sgd", "rolling_sgd", ("setting:momentum_form", "confirmed")),
+        ("limited_sgd", "exact_sgd", ("setting:clipping", "likely")),
+        ("later_sgd", "later_sgd", None),
+    ],
+)
+def test_optimizers_of_models_that_differ_are_compared_over_a_training_too(
+    parity: Cli, keras: str, torch: str, due: tuple[str, str] | None
+) -> None:
+    found, out, said = parity(*optimizers_of(keras, torch, 8, "MLP"), "--out", "out")
+    assert found == 1, out + said
+    told = json.loads((parity.folder / "out" / "diagnosis.json").read_text())["findings"]
+    causes = [(each["explanation"]["cause"], each["explanation"]["confidence"]) for each in told]
+    assert [
+        cause for cause in causes if cause[0].startswith("setting:") and cause[0] != "setting:function"
+    ] == [due] * bool(due), told
+    assert len(told) == 1 + bool(due), "and the activation"
 
 
 @pytest.mark.slow
