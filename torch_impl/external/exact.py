@@ -59,7 +59,8 @@ def _exact_batch_norm(
         if running_mean is not None:
             running_mean.lerp_(mean.flatten(), momentum)
         if running_var is not None:
-            running_var.lerp_(variance.flatten() * (count / (count - 1)), momentum)
+            share = 1.0 if EXACT.biased_variances else count / (count - 1)
+            running_var.lerp_(variance.flatten() * share, momentum)
     result = centered * (variance + eps).rsqrt()
     result = result if weight is None else result * weight.view(shape)
     return result if bias is None else result + bias.view(shape)

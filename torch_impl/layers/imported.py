@@ -23,6 +23,7 @@ from parity.common.state.imported import PROBED, chosen, drawing, forget_object,
 from parity.torch_impl import losses
 from parity.torch_impl.external import dropout, load, names, own_loss, own_step
 from parity.torch_impl.external.calling import call_with, is_tensor
+from parity.torch_impl.external.exact import EXACT
 from parity.torch_impl.layers.registry import Contextual
 
 
@@ -168,6 +169,7 @@ def build(spec: TrainSpec) -> ImportedModel:
     prepare_import_path(Path.cwd(), "torch")
     forget_object(target, nn.Module)
     exact = layer.constants == "exact_from_build"
+    EXACT.biased_variances = layer.running_variance == "biased"
     made = load.build(target, spec.master_dtype, spec.seed, exact)
     root = ImportedModel(made, target, spec)
     for name, module in names.layers(made).items():

@@ -76,11 +76,13 @@ class LoadedPair(TracedModels):
     losses: of each on the batch; without terms only forward passes are compared.
     layout: whether torch's inputs have the channels before the other axes.
     built_exact: whether torch's constants are float64 also where code makes them float32 while the model is built.
+    norms: that torch's stock batch norms keep the variance that Keras's keep, in words; '' where they are as they are.
     """
 
     losses: tuple[BatchLoss, BatchLoss]
     layout: TorchLayout
     built_exact: bool = field(default=False, kw_only=True)
+    norms: str = field(default="", kw_only=True)
 
     @property
     def trains_by_step(self) -> bool:

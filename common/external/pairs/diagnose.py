@@ -101,6 +101,8 @@ class PairSource(core.ObservationSource):
             self.bench.torch.write(self.bench.mapping.to_torch(self.bench.keras.read(), partial=True))
         self._changed = list(changed_weights(self.search))
         weights = self._weights()
+        if self.bench.norms:
+            self.notes.append(self.bench.norms)
         if self.bench.rounded_constants is not None:
             self.notes.append(self.bench.rounded_constants)
         if rebuilt := self.bench.outlines[0].rebuilt:

@@ -54,6 +54,7 @@ from parity.common.external.pairs.dropout import (
 from parity.common.external.pairs.joined import SAMPLES, is_plain, join_samples
 from parity.common.external.pairs.later_steps import bench_at, bench_before, told_of
 from parity.common.external.pairs.longer_updates import longer_updates, updates_on_one_batch
+from parity.common.external.pairs.norms import settle_norms
 from parity.common.external.pairs.objectives import Objective
 from parity.common.external.pairs.rates import settle_rates
 from parity.common.external.pairs.request import DATA, PairRequest, SampleFile
@@ -213,6 +214,9 @@ class _Flow:
         opened, line = settle_built_constants(asked, opened, mapping, canonical)
         if line:
             self._tell(line)
+        opened = settle_norms(asked, opened, mapping)
+        if opened.norms:
+            self._tell(opened.norms)
         self.masks = give_masks(asked, opened, mapping)
         self._list(self.masks.lines, "")
         self.asked, self.bench, lines = settle_targets(asked, bench_of(asked, opened, mapping))
@@ -283,6 +287,7 @@ class _Flow:
                 None,
                 (
                     opened.outlines[0].rebuilt,
+                    self.bench.norms,
                     beyond,
                     by_rows,
                     short,

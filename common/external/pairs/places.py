@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, field
 
@@ -96,7 +97,7 @@ class Substitution:
 
     def replacement(self, value: Array, training: bool) -> Replacement | None:
         """Put what Keras computes, of any shape, in the place of torch's result; None where it has another size."""
-        if value.size != self.order.size:
+        if not value.size == self.order.size == math.prod(self.shape):
             return None
         array = value.ravel()[self.order].reshape(self.shape)
         return Replacement.of(self.torch, self.torch_result, array, training)
@@ -140,7 +141,7 @@ def found_again(computation: Computation, substitution: Substitution, later: int
 def later_key(key: str, calls: int) -> str:
     """The key of an operation so many calls of its layer later; of its line, where it is in no layer."""
     before, number, after = _parts_of(key)
-    return f"{before}{number + calls}{after}"
+    return key if number is None else f"{before}{number + calls}{after}"
 
 
 def calls_of(computation: Computation, key: str) -> int:
@@ -149,8 +150,9 @@ def calls_of(computation: Computation, key: str) -> int:
     return sum(before == _parts_of(key)[0] for before, _ in calls)
 
 
-def _parts_of(key: str) -> tuple[str, int, str]:
-    """A key with the number of its layer's call, or of its line's, by itself."""
+def _parts_of(key: str) -> tuple[str, int | None, str]:
+    """A key with the number of its layer's call, or of its line's, by itself; None where it has none, as of what a user's file is not called from."""
     found = _CALL_OF_LAYER.search(key) or _CALL_OF_LINE.search(key)
-    assert found is not None
+    if found is None:
+        return key, None, ""
     return key[: found.start()], int(found[0]), key[found.end() :]

@@ -14,6 +14,7 @@ from parity.common.external.pairs.bench import LoadedPair
 from parity.common.external.pairs.constants import settle_built_constants
 from parity.common.external.pairs.diagnose import diagnose_pair
 from parity.common.external.pairs.dropout import settle_randomness, use_masks
+from parity.common.external.pairs.norms import settle_norms
 from parity.common.external.pairs.objectives import Objective
 from parity.common.external.pairs.pair import both
 from parity.common.external.pairs.request import PairRequest, SampleFile
@@ -62,6 +63,7 @@ def diagnose_records(reference: RunRecord, candidate: RunRecord, console: Termin
         keras.write(weights)
         torch.write(mapping.to_torch(weights))
         opened, _ = settle_built_constants(asked, opened, mapping, weights)
+        opened = settle_norms(asked, opened, mapping) if layer.running_variance == "biased" else opened
         if layer.stochastic == "keyed":
             use_masks(opened, layer, spec.seed)
         asked, bench, _ = settle_targets(asked, bench_of(asked, opened, mapping))

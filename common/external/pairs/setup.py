@@ -351,6 +351,7 @@ def spec_of(
         else "exact_from_build"
         if bench.built_exact
         else "exact",
+        running_variance="biased" if bench.norms else "stock",
     )
     # A training step says nothing of inference.
     held_out = 0 if bench.trains_by_step else asked.data.samples // _HELD_OUT

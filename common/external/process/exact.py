@@ -19,6 +19,8 @@ class ExactFunctions:
         # In the order of their first use.
         self._noted: dict[str, None] = {}
         self._within = 0
+        # Whether stock batch norms of torch's keep the variance that Keras's keep, over N values and not over N - 1.
+        self.biased_variances = False
 
     @property
     def on(self) -> bool:

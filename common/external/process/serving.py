@@ -90,6 +90,7 @@ class Session(Service):
         self._model = None
         # An experiment on the one before is over, whatever became of it.
         self._part("load").exact_constants(False)
+        self._part("exact").EXACT.biased_variances = False
         self._altered, self._keyed, self._values = {}, None, []
         self._replaced = {True: {}, False: {}}
         self._target = Target(**target)
@@ -201,6 +202,9 @@ class Session(Service):
     def exact_constants(self, on: bool) -> list[str]:
         rounded: list[str] = self._part("load").exact_constants(on)
         return rounded
+
+    def biased_variances(self) -> None:
+        self._part("exact").EXACT.biased_variances = True
 
     def set(self, layer: str, setting: str, value: Any) -> Any:
         change = self._part("change")

@@ -282,6 +282,10 @@ class ExternalWorker:
         rounded: list[str] = self._ask("exact_constants", on=on)
         return rounded
 
+    def biased_variances(self) -> None:
+        """With exact constants, have stock batch norms of torch's keep the biased variance from now on, as Keras's do, until another model is built."""
+        self._ask("biased_variances")
+
     def gradient_paths(self, inputs: Array | Arrays, loss: BatchLoss | None = None) -> list[dict[str, Any]]:
         """The calls of a pass of torch's on inputs (batch, ...) in training of which the gradients can go otherwise, in their order.
 
@@ -360,7 +364,17 @@ class ExternalWorker:
 
 # After these the model, or how it is called, may be another.
 _ALTERING = frozenset(
-    ("write", "set", "alter", "replace", "update", "exact_constants", "dropout", "key_dropout")
+    (
+        "write",
+        "set",
+        "alter",
+        "replace",
+        "update",
+        "exact_constants",
+        "biased_variances",
+        "dropout",
+        "key_dropout",
+    )
 )
 _VARIABLES = {
     # No GPU: two models are compared by what they compute, and both can on a CPU.

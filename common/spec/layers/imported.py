@@ -117,6 +117,11 @@ class Imported(LayerSpec):
         description="exact: float64 constants of Keras's layers stay float64; stock: some go through float32; exact_from_build: exact, and torch's model is built with float64 where its code asks for float32",
     )
 
+    running_variance: Literal["stock", "biased"] = Field(
+        default="stock",
+        description="biased: stock batch norms of torch keep the variance over N values, as Keras's do; only with constants that are not stock",
+    )
+
     def __hash__(self) -> int:
         # Arguments are dicts, which have no hash of their own.
         return hash(self.content_hash())
