@@ -144,9 +144,10 @@ def _response_normalization(
 
 _stock_complex, _stock_normalization = keras.ops.view_as_complex, tf.nn.local_response_normalization
 _stock_resize, _stock_convert_image = tf.image.resize, image_ops.convert_image_dtype
-# They take functions, or tell of tensors, and make none of numbers.
+# They take functions, or tell of tensors, and make none of numbers; the convolution is ours, see `load.prepare`.
 _AS_THEY_ARE = (
     "function",
+    "convolution",
     "py_function",
     "numpy_function",
     "is_tensor",
