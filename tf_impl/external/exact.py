@@ -14,6 +14,7 @@ from parity.tf_impl.external.widening import wide
 from parity.tf_impl.private_names import backend, current_path, math_ops
 
 EXACT = ExactFunctions()
+_grayscale = tf.image.rgb_to_grayscale
 # Methods that are computed in float32.
 _ROUNDED = ("bilinear", "bicubic")
 _cast, _resize, _ctc, _keras_ctc = tf.cast, tf.image.resize, tf.nn.ctc_loss, backend.nn.ctc_loss
@@ -115,6 +116,15 @@ def _exact_ctc(
     return -tf.reduce_logsumexp(ways, 1)
 
 
+def _exact_grayscale(images: Any, name: str | None = None) -> Any:
+    """(..., 1): the luma of (..., 3), in the type of the images."""
+    images = tf.convert_to_tensor(images)
+    if images.dtype != tf.float64:
+        return _grayscale(images, name)
+    _note("the luma of pictures, which is computed in float32,")
+    return tf.tensordot(images, tf.constant([0.2989, 0.5870, 0.1140], tf.float64), 1)[..., None]
+
+
 def _exact_l1(regularizer: Any, x: Any) -> Any:
     """With the factor that was written; Keras keeps it as float32."""
     kept = np.asarray(regularizer.l1)
@@ -133,4 +143,5 @@ EXACT.replacements = (
     (tf.image, "resize", _exact_resize),
     (backend.nn, "ctc_loss", _exact_keras_ctc),
     (tf.nn, "ctc_loss", _exact_ctc),
+    (tf.image, "rgb_to_grayscale", _exact_grayscale),
 )

@@ -50,6 +50,7 @@ _LEFT_ON = "dropout left on"
 # That something is not used at all says more.
 _UNCLEAR = (f"{CAUSE}other", f"{CAUSE}operand")
 _VARIED = "deviations under Where and Why were measured with weights that were varied, so that special values hide nothing; those under When with yours"
+_ROUNDED = "but for constants that code rounds to float32, and not alike on both sides; of one step and three updates: no longer training was compared"
 _EVALUATION_ALONE = "training is not affected: only statistics that evaluation uses differ, by 1/N of the variance of N values"
 
 
@@ -265,6 +266,11 @@ class PairSource(core.ObservationSource):
                 f" where that is wrong, so is what is found here: {'; '.join(open_[:_LISTED])}{more}"
             )
         off = any(not tensor.agrees for tensor in self.as_trained if decides(tensor))
+        if when is None and findings and all(map(_is_rounding, findings)):
+            # As of constants that a framework rounds: what is left once they are equal agrees.
+            premise, off = premise or _ROUNDED, False
+            self.notes += [f"no fault of the port: {f.explanation.text}" for f in findings if f.explanation]
+            findings = []
         diverge = bool(findings) or when is not None or off
         if when is not None and findings and all(_of_evaluation_alone(finding) for finding in findings):
             when = replace(when, evidence=f"{when.evidence}; {_EVALUATION_ALONE}")
@@ -334,6 +340,12 @@ def _in_evaluation(attribution: Attribution) -> Attribution:
         fix = "drop in training only: nn.Dropout, or F.dropout(..., training=self.training)"
         why = replace(why, text=f"{why.text}, in evaluation", fix=fix)
     return replace(attribution, explanation=why)
+
+
+def _is_rounding(finding: Finding) -> bool:
+    """Whether it is confirmed that constants of the code differ by their rounding to float32 alone."""
+    why = finding.explanation
+    return why is not None and why.cause.startswith("rounding:") and why.confidence == "confirmed"
 
 
 def _of_evaluation_alone(finding: Finding) -> bool:

@@ -62,7 +62,7 @@ def loss_causes(bench: Bench) -> list[Attribution]:
             evidence="read from the live models: both steps had the same weights and samples",
         )
         return [Attribution(why)]
-    known = _without_weights(bench, passes) or _by_factor(bench, passes, batch)
+    known = _without_weights(bench, passes) or _by_factor(bench, passes, batch) or _by_rounded_shares(bench)
     if known is None:
         found = _by_operations(bench, passes)
         if any(each.explanation.cause != f"{CAUSE}other" for each in found):
@@ -226,6 +226,34 @@ def _without_weights(bench: Bench, passes: Sequence[PassResult]) -> Explanation 
                 f"by experiment: {other}'s loss without the weights is equal to {name}'s with them",
             )
     return None
+
+
+def _by_rounded_shares(bench: Bench) -> Explanation | None:
+    """That targets are shares which add up to 1 but for their rounding to float32, which TensorFlow's cross-entropy takes for 1 on the way back."""
+    even = [
+        replace(loss, targets={n: _even(value) for n, value in loss.targets.items()}) for loss in bench.losses
+    ]
+    if all(even[0].targets[n] is value for n, value in bench.losses[0].targets.items()):
+        return None
+    ours = taken(bench.keras, bench.inputs[0], even[0], training=True, taps=False)
+    if not _equal(ours, _torch_pass(bench, even[1])):
+        return None
+    return Explanation(
+        "rounding:targets",
+        "the targets are shares that float32 has rounded, so that they do not add up to 1, which TensorFlow's cross-entropy takes for granted on the way back",
+        "confirmed",
+        "give the shares in float64, or divide them by their sum once more; it is no other formula",
+        "by experiment: of shares that add up to 1 both losses are one number and send back the same",
+    )
+
+
+def _even(targets: Array) -> Array:
+    """Shares that add up to 1 along the last axis; the very same array where they are none, or do so already."""
+    if targets.ndim < 2 or targets.dtype.kind != "f" or (targets < 0).any():
+        return targets
+    sums = targets.sum(-1, keepdims=True)
+    off = float(np.abs(sums - 1).max(initial=0.0))
+    return targets / sums if limits.SAME_NUMBER < off <= limits.ROUNDED_CONSTANT else targets
 
 
 def _by_factor(bench: Bench, passes: Sequence[PassResult], batch: int) -> Explanation | None:

@@ -32,6 +32,7 @@ from parity.common.external.pairs.terms import by_terms
 from parity.common.external.process.layouts import back, block_of
 from parity.common.parity.deviation import tensor_deviation
 
+_FLOAT32 = float(np.finfo(np.float32).eps)
 DROPS = "that drops a share of"
 # Operations of Keras's that are tried in the place of one of torch's, the likeliest first.
 _TRIED = 12
@@ -625,7 +626,9 @@ class View:
         (theirs,), (ours,) = self.torch.values(found.torch.tensor), self.keras.values(found.keras.tensor)
         each = (tensor_deviation(array, theirs) for array in arrangements(ours, theirs.shape))
         apart = min(each, default=math.inf)
-        return apart if apart <= limits.ROUNDED_CONSTANT else 0.0
+        # A table is made of angles of some periods, each rounded.
+        most = limits.ROUNDED_CONSTANT if theirs.size == 1 else limits.ULPS_OF_FLOAT32 * _FLOAT32
+        return apart if apart <= most else 0.0
 
     @property
     def has_ends(self) -> bool:
