@@ -43,7 +43,7 @@ from parity.common.record.header import header_of, write_summary
 from parity.common.spec import Placement, ScriptInfo
 from parity.common.spec.external.mapping import read_mapping
 from parity_tests.helpers import ROOT
-from parity_tests.recorded.followed import CROSS, FAULTS, LATER, RANK_FAULTS, Due
+from parity_tests.recorded.followed import CROSS, FAULTS, LATER, RANK_FAULTS, STEPS, Due
 
 _ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
 
@@ -304,6 +304,33 @@ def test_what_is_little_more_than_rounding_at_most_steps_is_divergent(runs: Path
     assert finding.stage == "loss" and finding.explanation is not None
     # The gradients are off from the first step on.
     assert "begins after it" not in finding.explanation.text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("correct", "verdict"), [(1, "parity"), (5, "divergent")])
+def test_samples_that_are_counted_otherwise_are_seen(
+    runs: Path, tmp_path: Path, correct: int, verdict: str
+) -> None:
+    """Of equal losses: by another threshold. One may be next to it."""
+    copied(runs / "norm_", tmp_path / "norm_")
+    path = tmp_path / "norm_" / "summary.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"eval_correct": correct}))
+    pair = [read_record(runs / "norm"), read_record(tmp_path / "norm_")]
+    found = diagnose_recorded(*pair)
+    assert (judge(pair).comparisons[0].verdict, found.verdict) == (verdict, verdict)
+    assert ("0 and 5 correct, of one loss" in str(found.when)) is (verdict == "divergent")
+
+
+@pytest.mark.slow
+def test_a_record_that_has_fewer_steps_is_diagnosed(runs: Path, tmp_path: Path) -> None:
+    copied(runs / "torch_", tmp_path / "torch_")
+    steps = tmp_path / "torch_" / "steps.f64"
+    rows = np.fromfile(steps, "<f8").reshape(STEPS, -1)
+    rows[: STEPS - 2].tofile(steps)
+    path = tmp_path / "torch_" / "summary.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"steps": STEPS - 2}))
+    found = diagnose_recorded(read_record(runs / "torch"), read_record(tmp_path / "torch_"))
+    assert f"{STEPS - 2} that both have were compared" in " ".join(found.notes)
 
 
 @pytest.mark.slow

@@ -102,8 +102,11 @@ class LayerTaps:
 
     def _add(self, name: str, values: tf.Tensor) -> None:
         if name not in self._fingerprints:
-            with tf.init_scope():
-                self._fingerprints[name] = tf.Variable(tf.zeros(NUMBERS, tf.float64), trainable=False)
+            try:
+                with tf.init_scope():
+                    self._fingerprints[name] = tf.Variable(tf.zeros(NUMBERS, tf.float64), trainable=False)
+            except ValueError:
+                return  # a graph that is traced again makes no variables: what it alone calls is not seen
             self._read = None
         kept = self._fingerprints[name]
         values = tf.stop_gradient(values)

@@ -366,7 +366,7 @@ class RecordSource(core.ObservationSource):
     def evaluation(self) -> StageSummary:
         """What was evaluated after the last step, as `compare` judges it."""
         if not all(r.summary is not None and r.summary.eval_count for r in self._records):
-            return StageSummary(EVALUATION, "not recorded", "by one of them or both")
+            return StageSummary(EVALUATION, "not recorded", "not recorded by one of them or both")
         if self._budget is not None:
             within = allowed = self._budget.evaluation
         else:
@@ -441,7 +441,7 @@ class RecordSource(core.ObservationSource):
         title = "loss" if column == "loss_sum" else column.replace("_", " ")
         there = self._there(column)
         if not there.any():
-            return StageSummary(title, "not recorded", "by one of them or both")
+            return StageSummary(title, "not recorded", "not recorded by one of them or both")
         ours, theirs = self._columns(column)
         deviation = self._deviation(column)
         within, allowed = self._limits(column)
@@ -483,7 +483,7 @@ class RecordSource(core.ObservationSource):
     ) -> StageSummary:
         within, allowed = allowed if isinstance(allowed, tuple) else (allowed, allowed)
         if not all(record.has(which) for record in self._records):
-            return StageSummary(name, "not recorded", "by one of them or both")
+            return StageSummary(name, "not recorded", "not recorded by one of them or both")
         if not named_alike(which, *self._records):
             return StageSummary(name, "not recorded", "by other names in each, see the note")
         ours, theirs = (record.state(which) for record in self._records)
