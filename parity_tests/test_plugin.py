@@ -173,7 +173,7 @@ def test_training_is_asserted(repository: pytest.Pytester) -> None:
     # These two show in training alone: the outputs agree.
     assert "final state at buffers/model/norm/moving_mean" in text
     assert "decay of norm is 0.99 in Keras and 0.9 in torch" in text
-    assert "running_variance of norm is biased in Keras and unbiased in torch" in text
+    assert "running_variance of norm" not in text, "stock norms are compared as Keras has them"
     assert "epsilon of norm is 0.001 in Keras and 1e-05 in torch" in text
     folder = repository.path / ".parity"
     assert {path.name for path in folder.iterdir()} == {
