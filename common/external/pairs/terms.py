@@ -174,8 +174,10 @@ def _apart(one: Term, other: Term) -> list[Difference]:
                 return [Difference("divisor", torch, keras, shown=_SAME_SUM)]
     if math.isclose(one.factor, other.factor):
         return differences(one.of, other.of)
-    # torch's functions of a mean are one operation, of which the terms were not measured.
-    return differences(one.told(), other.told())
+    # torch's functions of a mean are one operation, of which the terms were not measured; what is a quotient of sums is none.
+    found = differences(one.told(), other.told())
+    clear = not {each.kind for each in found} & {"mask", "divisor"}
+    return found if clear else [Difference("other", one.told(), other.told())]
 
 
 def _paired(ones: Sequence[Term], others: Sequence[Term]) -> list[tuple[Term, Term]] | None:
