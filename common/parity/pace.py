@@ -10,6 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 # More changes than these are no list that anybody reads.
 _LISTED = 6
 _PACES = range(2, 65)
+# As many steps one is looked for before the other: each takes a look at all rates.
+_MOST_AHEAD = 256
 
 
 def pace_in_words(ours: ArrayLike, theirs: ArrayLike, slack: float, names: tuple[str, str]) -> str:
@@ -35,7 +37,7 @@ def pace_in_words(ours: ArrayLike, theirs: ArrayLike, slack: float, names: tuple
 
 def _ahead(early: NDArray[np.float64], late: NDArray[np.float64], slack: float) -> int:
     """How many steps before the other's the rates of one are; 0 where they are not so."""
-    for steps in range(1, len(early) // 2 + 1):
+    for steps in range(1, min(len(early) // 2, _MOST_AHEAD) + 1):
         if steps == 2 and _proportional(early, late, slack):
             return 0
         moved, due = early[:-steps], late[steps:]
