@@ -60,6 +60,11 @@ class Rounded(keras.layers.Layer):
 
     def call(self, x):
         """(samples, 12, 12, 4): normalised, resized, seen through a window, turned, compared with itself."""
+        x = (
+            x
+            + tf.cast(tf.image.per_image_standardization(x), x.dtype)
+            + tf.cast(tf.image.rgb_to_grayscale(x[..., :3]), x.dtype)
+        )
         y = tf.nn.lrn(x, depth_radius=2, bias=2.0, alpha=0.3, beta=0.75)
         large = tf.image.resize(y, (24, 24), "bicubic")
         window = keras.ops.hanning(24)[:, None, None]

@@ -14,7 +14,7 @@ from parity.tf_impl.external.widening import wide
 from parity.tf_impl.private_names import backend, current_path, math_ops
 
 EXACT = ExactFunctions()
-_grayscale = tf.image.rgb_to_grayscale
+_grayscale, _standardization = tf.image.rgb_to_grayscale, tf.image.per_image_standardization
 # Methods that are computed in float32.
 _ROUNDED = ("bilinear", "bicubic")
 _cast, _resize, _ctc, _keras_ctc = tf.cast, tf.image.resize, tf.nn.ctc_loss, backend.nn.ctc_loss
@@ -125,6 +125,18 @@ def _exact_grayscale(images: Any, name: str | None = None) -> Any:
     return tf.tensordot(images, tf.constant([0.2989, 0.5870, 0.1140], tf.float64), 1)[..., None]
 
 
+def _exact_standardization(image: Any) -> Any:
+    """Of pictures (..., height, width, channels), each with a mean of 0 and a variance of 1, in their type."""
+    image = tf.convert_to_tensor(image)
+    if image.dtype != tf.float64:
+        return _standardization(image)
+    _note("the mean and variance of pictures, which are computed in float32,")
+    axes = [-3, -2, -1]
+    least = tf.math.rsqrt(tf.cast(tf.reduce_prod(tf.shape(image)[-3:]), tf.float64))
+    deviation = tf.maximum(tf.math.reduce_std(image, axes, keepdims=True), least)
+    return (image - tf.reduce_mean(image, axes, keepdims=True)) / deviation
+
+
 def _exact_l1(regularizer: Any, x: Any) -> Any:
     """With the factor that was written; Keras keeps it as float32."""
     kept = np.asarray(regularizer.l1)
@@ -144,4 +156,5 @@ EXACT.replacements = (
     (backend.nn, "ctc_loss", _exact_keras_ctc),
     (tf.nn, "ctc_loss", _exact_ctc),
     (tf.image, "rgb_to_grayscale", _exact_grayscale),
+    (tf.image, "per_image_standardization", _exact_standardization),
 )

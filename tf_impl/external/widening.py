@@ -117,9 +117,9 @@ def _resize(images: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _convert_image(image: Any, dtype: Any, saturate: bool = False, name: str | None = None) -> Any:
-    """As `tf.image.convert_image_dtype`, but for what compares images, which would compute in float32."""
+    """As `tf.image.convert_image_dtype`, but for what would compute with the images in float32."""
     image = tf.convert_to_tensor(image)
-    if image.dtype == tf.float64 and sys._getframe(1).f_code.co_name in _COMPARE_IMAGES:
+    if image.dtype == tf.float64 and sys._getframe(1).f_code.co_name in _IN_FLOAT64:
         return image
     return _stock_convert_image(image, dtype, saturate, name)
 
@@ -155,7 +155,7 @@ _AS_THEY_ARE = (
     "recompute_grad",
     "get_static_value",
 )
-_COMPARE_IMAGES = ("ssim", "ssim_multiscale", "psnr")
+_IN_FLOAT64 = ("ssim", "ssim_multiscale", "psnr")
 _WINDOWS = ("bartlett", "blackman", "hamming", "hanning", "kaiser")
 
 
