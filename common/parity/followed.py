@@ -335,7 +335,7 @@ def _stage(
     row = int(off[0]) if len(off) else int(np.argmax(deviations))
     status = _WORDS[int(levels.max(initial=0))]
     if len(off):
-        text += f" (at {len(off)} of {len(steps)} followed steps)"
+        text += f" (so at step {steps[row]}; at {len(off)} of {len(steps)} followed steps)"
     step = steps[row] if len(off) else None
     return FollowedStage(name, status, text, step, len(off), float(deviations[row]), float(allowed[row]))
 
