@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -18,6 +20,8 @@ from parity.common.spec.external.target import Target
 from parity.torch_impl.external.exact import EXACT
 from parity.torch_impl.external.widening import WIDE
 
+# Whether a module was imported with float64 where its code asks for float32.
+_exact: dict[str, bool] = {}
 _DTYPES = {"float64": torch.float64, "float32": torch.float32}
 
 
@@ -45,8 +49,11 @@ def build(target: Target, precision: str, seed: int, exact: bool = False) -> nn.
     # A trainer's process has made no model of this precision before: tables that code makes are to be as in every process.
     set_default(precision)
     seed_all(seed)
+    if exact != _exact.get(target.module, False):
+        _forget(target.module)
+        _exact[target.module] = exact
     # Constants that code makes float32 are rounded so in each framework, by NumPy too.
-    with WIDE.without():
+    with WIDE.within() if exact else WIDE.without():
         resolve(target, "torch")
     # Importing the user's code may have changed it.
     set_default(precision)
@@ -66,6 +73,21 @@ def build(target: Target, precision: str, seed: int, exact: bool = False) -> nn.
     set_default(precision)
     convert(model, precision)
     return model
+
+
+def _forget(module: str) -> None:
+    """Have a module of the user's, and those beside it, imported again: what they hold was made in another precision."""
+    file = getattr(sys.modules.get(module), "__file__", None)
+    if not file or "site-packages" in file:
+        return
+    folder = Path(file).parent
+    beside = [
+        name
+        for name, other in sys.modules.items()
+        if (path := getattr(other, "__file__", None)) and Path(path).parent == folder
+    ]
+    for name in beside:
+        del sys.modules[name]
 
 
 def build_optimizer(target: Target, model: nn.Module) -> torch.optim.Optimizer:

@@ -12,7 +12,7 @@ from parity.common.base.errors import ExternalModelError
 from parity.common.diagnosis import limits
 from parity.common.diagnosis.result import TensorComparison
 from parity.common.external.mapping.models import exact_constants
-from parity.common.external.pairs.bench import Bench, LoadedPair, decides
+from parity.common.external.pairs.bench import Bench, LoadedPair, decides, losses
 from parity.common.external.pairs.dropout import settle_randomness
 from parity.common.external.pairs.request import PairRequest
 from parity.common.external.process.pass_result import Arrays
@@ -34,7 +34,9 @@ def settle_built_constants(
     bench = Bench(**vars(opened), mapping=mapping)
     with exact_constants(bench):
         passes = [side.forward(inputs, taps=False) for side, _, inputs in opened.sides]
-    worst = max((one.deviation for one in bench.outputs(*passes)), default=0.0)
+        worst = max((one.deviation for one in bench.outputs(*passes)), default=0.0)
+        if worst <= limits.LIVE_FLOAT64:
+            worst = max((one.deviation for one in _losses(bench)), default=0.0)
     if not limits.LIVE_FLOAT64 < worst <= limits.OF_FLOAT32_CONSTANTS:
         return opened, ""
     before = _seen(bench)
@@ -46,16 +48,24 @@ def settle_built_constants(
     if not _better(before, after):
         _build(asked, opened, mapping.to_torch(canonical), exact=False)
         return opened, ""
-    left = max(one.deviation for one in after if decides(one))
+    left = max(one.deviation for one in after if decides(one) or one.name.startswith("loss"))
     return replace(opened, built_exact=True), (
-        f"constants that {opened.torch.target} rounds to float32 while it is built: with these in float64 the outputs are"
+        f"constants that {opened.torch.target} rounds to float32 while it is imported and built: with these in float64 outputs and loss are"
         f" {left:.2g} apart instead of {worst:.2g}, and the models are compared so; no fault of the port"
     )
 
 
 def _seen(bench: Bench) -> list[TensorComparison]:
     with exact_constants(bench):
-        return bench.passes(bench.reference(False), bench.torch_pass(False), False)
+        return [*bench.passes(bench.reference(False), bench.torch_pass(False), False), *_losses(bench)]
+
+
+def _losses(bench: Bench) -> list[TensorComparison]:
+    """Of both losses; nothing where the targets do not suit them yet."""
+    try:
+        return losses(bench, bench.reference(True), bench.torch_pass(True))
+    except ExternalModelError:
+        return []
 
 
 def _build(asked: PairRequest, opened: LoadedPair, state: Arrays, exact: bool) -> None:
