@@ -76,6 +76,11 @@ _COLUMNS = {RATE: "learning_rate", **{name: name for name in CURVES}}
 _NEXT_TO_THRESHOLD = 1e-4
 
 
+def evaluated(*records: RunRecord) -> bool:
+    """Whether all have recorded an evaluation."""
+    return all(record.summary is not None and record.summary.eval_count for record in records)
+
+
 def left_out(reference: RunRecord, candidate: RunRecord) -> dict[str, str]:
     """What is not judged -> why. Nothing of runs of a spec, which must record it all.
 
@@ -95,7 +100,7 @@ def left_out(reference: RunRecord, candidate: RunRecord) -> dict[str, str]:
             found[which] = NOT_RECORDED
         elif not named_alike(which, reference, candidate):
             found[which] = UNNAMED
-    if not all(record.summary is not None and record.summary.eval_count for record in pair):
+    if not evaluated(*pair):
         found[EVALUATION] = NOT_RECORDED
     return found
 
@@ -624,12 +629,7 @@ def followed_evaluation(
         stages: of its steps. steps: those that were followed.
     """
     rounding, summary = Rounding.of(reference, candidate), reference.summary
-    both = reference.summary, candidate.summary
-    if (
-        summary is None
-        or summary.eval_loss_sum is None
-        or not all(s is not None and s.eval_count for s in both)
-    ):
+    if summary is None or summary.eval_loss_sum is None or not evaluated(reference, candidate):
         return FollowedStage(EVALUATION, "not recorded", "not recorded by one of them or both")
     last = int(reference.steps[-1])
     if int(candidate.steps[-1]) != last or last not in steps:
@@ -640,7 +640,7 @@ def followed_evaluation(
     within = float(rounding.loss(mean, *norms)[0][0] / max(abs(mean[0]), np.finfo(float).tiny))
     allowed = max(_SEVERAL_STEPS * within, _KERAS_CONSTANTS * rounding.proof)
     check = evaluation_check(reference, candidate, allowed)
-    correct = [s.eval_correct for s in both if s is not None]
+    correct = [record.summary.eval_correct for record in (reference, candidate) if record.summary is not None]
     # One step's rounding turns what is next to its threshold.
     if check.passed and abs(correct[1] - correct[0]) > 1 + _NEXT_TO_THRESHOLD * summary.eval_count:
         check = _equal(

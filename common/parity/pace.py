@@ -29,17 +29,17 @@ def pace_in_words(ours: ArrayLike, theirs: ArrayLike, slack: float, names: tuple
     for who, fast, slow in ((names[0], *rates), (names[1], *rates[::-1])):
         if times := _faster(fast, slow, slack):
             return (
-                f": {who} schedule goes {times} times as fast: its scheduler is stepped {times} times where the other is stepped once (a micro-batch or an update,"
-                f" an update or an epoch), or counts so many fewer steps{_changes(rates, slack, names)}"
+                f": {who} schedule goes {times} times as fast: its scheduler is stepped {times} times as often (per micro-batch and not per update,"
+                f" per update and not per epoch), or has {times} times fewer steps in all{_changes(rates, slack, names)}"
             )
     return _changes(rates, slack, names).replace(";", ":", 1)
 
 
 def _ahead(early: NDArray[np.float64], late: NDArray[np.float64], slack: float) -> int:
     """How many steps before the other's the rates of one are; 0 where they are not so."""
-    for steps in range(1, min(len(early) // 2, _MOST_AHEAD) + 1):
-        if steps == 2 and _proportional(early, late, slack):
-            return 0
+    # Of rates that are the other's times one number, as those that halve, a shift of many steps says nothing.
+    most = 1 if _proportional(early, late, slack) else _MOST_AHEAD
+    for steps in range(1, min(len(early) // 2, most) + 1):
         moved, due = early[:-steps], late[steps:]
         if len(due) > 2 and np.ptp(due) > slack and np.all(np.abs(moved - due) <= slack):
             return steps
@@ -47,7 +47,7 @@ def _ahead(early: NDArray[np.float64], late: NDArray[np.float64], slack: float) 
 
 
 def _proportional(early: NDArray[np.float64], late: NDArray[np.float64], slack: float) -> bool:
-    """Whether the rates of one are those of the other times one number, as those of steps that halve the rate are, too, some steps ahead."""
+    """Whether the rates of one are those of the other times one number."""
     return bool(late[0]) and bool(np.all(np.abs(early - early[0] / late[0] * late) <= slack))
 
 

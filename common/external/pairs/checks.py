@@ -9,7 +9,7 @@ import numpy as np
 from parity.common.base.errors import ExternalModelError, SpecError
 from parity.common.diagnosis.limits import LIVE_FLOAT64, ROUNDED_CONSTANT
 from parity.common.external.pairs.bench import Bench, LoadedPair, losses
-from parity.common.external.pairs.given_gradients import moved_by, moves
+from parity.common.external.pairs.given_gradients import beyond_limits, moved_by, moves
 from parity.common.external.pairs.request import PairRequest
 from parity.common.external.process.pass_result import Array
 from parity.common.parity.deviation import tensor_deviation
@@ -17,10 +17,8 @@ from parity.common.spec.external.outline import Outline
 from parity.common.spec.external.target import Target
 from parity.common.spec.losses import LossBase
 
-# How far beyond a limit a gradient is that shows it.
-_BEYOND = 10.0
 # Of an optimizer: what may act only after the updates that are compared.
-ACTS_LATER = ("clip_global_norm", "clip_norm", "clip_value", "ema")
+_ACTS_LATER = ("clip_global_norm", "clip_norm", "clip_value", "ema")
 
 
 def check_later_updates(bench: Bench, optimizers: tuple[Target, Target]) -> None:
@@ -32,7 +30,7 @@ def check_later_updates(bench: Bench, optimizers: tuple[Target, Target]) -> None
     ours, theirs = (outline.optimizer for outline in bench.outlines)
     if ours is None or theirs is None or not theirs.kind:
         return
-    names = [name for name in ACTS_LATER if ours.settings.get(name) != theirs.settings.get(name)]
+    names = acting_later(bench)
     if names and not _limit_alike(bench, optimizers, [ours.settings.get(name) for name in names]):
         told = (
             f"{name} is {ours.settings.get(name)} in Keras and {theirs.settings.get(name)} in torch"
@@ -42,6 +40,13 @@ def check_later_updates(bench: Bench, optimizers: tuple[Target, Target]) -> None
             f"the optimizers make the same three updates, which do not show all that they do: {'; '.join(told)}; so there is no"
             " verdict: give optimizers without it, to compare the models, and compare both scripts by recorders"
         )
+
+
+def acting_later(bench: Bench) -> list[str]:
+    """The settings that differ of those which may act only after the updates that are compared."""
+    infos = (outline.optimizer for outline in bench.outlines)
+    ours, theirs = ({} if info is None else info.settings for info in infos)
+    return [name for name in _ACTS_LATER if ours.get(name) != theirs.get(name)]
 
 
 def _limit_alike(bench: Bench, optimizers: tuple[Target, Target], limits_of_keras: Sequence[object]) -> bool:
@@ -54,16 +59,9 @@ def _limit_alike(bench: Bench, optimizers: tuple[Target, Target], limits_of_kera
     if not numbers or len(numbers) < len(limits_of_keras):
         return False
     gradients = moved_by(bench, bench.reference(training=True).gradients, bench.keras.read())
-    norms = [float(np.linalg.norm(value)) for value in gradients.values()]
-    if not norms or not min(norms):
+    if not gradients or not all(map(np.any, gradients.values())):
         return False
-    sets = [
-        {
-            name: value * (_BEYOND * max(numbers) / norm * each)
-            for (name, value), norm in zip(gradients.items(), norms, strict=True)
-        }
-        for each in (1.0, 3.0)
-    ]
+    sets = [beyond_limits(gradients, max(numbers), times) for times in (1.0, 3.0)]
     moved, other = moves(bench, optimizers, sets, max(bench.rates) if bench.rates else None)
     return all(tensor_deviation(moved[name], other[name]) <= LIVE_FLOAT64 for name in moved)
 
@@ -74,7 +72,7 @@ def unshown_limits(bench: Bench) -> str:
     if ours is None or theirs is None or theirs.kind:
         return ""
     limited = [
-        f"{name} {value:g}" for name in ACTS_LATER if isinstance(value := ours.settings.get(name), float)
+        f"{name} {value:g}" for name in _ACTS_LATER if isinstance(value := ours.settings.get(name), float)
     ]
     if not limited:
         return ""
@@ -152,7 +150,7 @@ def check_inputs(opened: LoadedPair) -> None:
 
 
 # Of an optimizer: what decides its updates whatever its class calls the rest.
-_TOLD = ("learning_rate", "schedule", "weight_decay", *ACTS_LATER, "accumulation")
+_TOLD = ("learning_rate", "schedule", "weight_decay", *_ACTS_LATER, "accumulation")
 
 
 def unread_optimizer(asked: PairRequest, opened: LoadedPair) -> str:

@@ -50,7 +50,7 @@ _LEFT_ON = "dropout left on"
 # That something is not used at all says more.
 _UNCLEAR = (f"{CAUSE}other", f"{CAUSE}operand")
 _VARIED = "deviations under Where and Why were measured with weights that were varied, so that special values hide nothing; those under When with yours"
-_ROUNDED = "but for constants that code rounds to float32, and not alike on both sides; of one step and three updates: no longer training was compared"
+_ROUNDED = "but for numbers that each side rounds to float32 differently"
 _EVALUATION_ALONE = "training is not affected: only statistics that evaluation uses differ, by 1/N of the variance of N values"
 
 
@@ -268,7 +268,7 @@ class PairSource(core.ObservationSource):
         off = any(not tensor.agrees for tensor in self.as_trained if decides(tensor))
         if when is None and findings and all(map(_is_rounding, findings)):
             # As of constants that a framework rounds: what is left once they are equal agrees.
-            premise, off = premise or _ROUNDED, False
+            premise, off = _ROUNDED, False
             self.notes += [f"no fault of the port: {f.explanation.text}" for f in findings if f.explanation]
             findings = []
         diverge = bool(findings) or when is not None or off

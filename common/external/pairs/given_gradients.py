@@ -25,6 +25,8 @@ from parity.common.state.zero_gradient import measured_zero_gradients
 Rate = float | Sequence[float] | None
 # Updates that are looked into for a common factor.
 _STEPS = 4
+# How far beyond a limit a gradient is that shows it.
+_BEYOND = 10.0
 _LISTED = 4  # names of tensors
 # One that does something, and the other.
 _SIDES = (("torch", "Keras"), ("Keras", "torch"))
@@ -78,6 +80,15 @@ def scaled(gradients: Arrays, number: int) -> Arrays:
         ramp = 1.0 + 0.1 * (number % len(_FACTORS)) * np.linspace(-1.0, 1.0, value.size).reshape(value.shape)
         found[name] = _FACTORS[number % len(_FACTORS)] * value * ramp
     return found
+
+
+def beyond_limits(gradients: Arrays, limit: float, times: float) -> Arrays:
+    """The gradients with a norm of so many times ten limits each, so that whatever clips by that limit does; those that are zero stay so."""
+    norms = {name: float(np.linalg.norm(value)) for name, value in gradients.items()}
+    return {
+        name: value * (_BEYOND * limit * times / norms[name]) if norms[name] else value
+        for name, value in gradients.items()
+    }
 
 
 def moves(

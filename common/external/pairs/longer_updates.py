@@ -17,9 +17,10 @@ import numpy as np
 from parity.common.diagnosis import limits
 from parity.common.diagnosis.result import Explanation, Finding, TensorComparison
 from parity.common.external.pairs.bench import Bench, taken
-from parity.common.external.pairs.checks import ACTS_LATER
+from parity.common.external.pairs.checks import acting_later
 from parity.common.external.pairs.given_gradients import (
     Rate,
+    beyond_limits,
     mapped_alone,
     moved_by,
     moves,
@@ -37,10 +38,8 @@ from parity.common.spec.optimizers import OptimizerBase
 
 # Of the gradients that are kept, and of the time that taking them may need.
 _MOST_BYTES, _LONGEST = 2**29, 60.0
-# How far beyond a limit gradients are made, and of so many steps.
-_BEYOND, _FEW = 10.0, 3
-# Of a pair that is not trained.
-_LONGEST_ALONE = 15.0
+# Of a pair that is not trained; and the steps of which gradients are made beyond a limit.
+_LONGEST_ALONE, _FEW = 15.0, 3
 
 
 def longer_updates(
@@ -81,31 +80,28 @@ def updates_on_one_batch(
     Returns:
         Where they part; nothing where nothing speaks for that they may.
     """
-    infos = [outline.optimizer for outline in bench.outlines]
-    settings = [{} if info is None else info.settings for info in infos]
-    later = any(settings[0].get(name) != settings[1].get(name) for name in ACTS_LATER)
-    own = any(info is None or not info.kind for info in infos)
-    if not (later or own or len(set(bench.rates)) > 1):
+    own = any(outline.optimizer is None or not outline.optimizer.kind for outline in bench.outlines)
+    if not (acting_later(bench) or own or len(set(bench.rates)) > 1):
         return []
     sets, rate = _along(bench, rule, steps, lambda step: bench, _LONGEST_ALONE), bench.rates or None
     if max(_apart(bench, optimizers, sets, rate).values(), default=0.0) > limits.LIVE_FLOAT64:
         return [_parted(bench, optimizers, sets, "of Keras's training on one batch")]
     # Another batch may reach what this one does not.
     largest = max(numbers_held(bench), default=0.0)
-    norms = [math.sqrt(sum(float(np.square(value).sum()) for value in each.values())) for each in sets]
-    if not largest or not all(norms) or max(norms) > _BEYOND * largest:
+    if not largest:
         return []
-    grown = [
-        {name: value * (_BEYOND * largest / norm * (1 + number)) for name, value in each.items()}
-        for number, (each, norm) in enumerate(zip(sets[:_FEW], norms, strict=False))
-    ]
+    grown = [beyond_limits(each, largest, 1.0 + number) for number, each in enumerate(sets[:_FEW])]
     if max(_apart(bench, optimizers, grown, rate).values(), default=0.0) <= limits.LIVE_FLOAT64:
         return []
-    found = _parted(bench, optimizers, grown, f"that are made up to {_BEYOND:g} times a limit and more")
-    why = found.explanation
-    assert why is not None
-    seen = f"{why.evidence}; gradients of one batch reached {max(norms):.3g}"
-    return [replace(found, explanation=replace(why, confidence="likely", evidence=seen))]
+    found = _parted(bench, optimizers, grown, "with gradients made larger than all limits")
+    assert found.explanation is not None
+    largest_norm = max(
+        math.sqrt(sum(float(np.square(value).sum()) for value in each.values())) for each in sets
+    )
+    evidence = (
+        f"{found.explanation.evidence}; the gradients of one batch have a norm of at most {largest_norm:.3g}"
+    )
+    return [replace(found, explanation=replace(found.explanation, confidence="likely", evidence=evidence))]
 
 
 def _parted(bench: Bench, optimizers: tuple[Target, Target], sets: Sequence[Arrays], whose: str) -> Finding:

@@ -1,6 +1,6 @@
 """Stock batch norms: torch keeps the variance of N values over N - 1 for evaluation, and Keras over N, whatever a port does.
 
-A training is the same with either. So models that have stock ones alone are compared as Keras has it, and how far apart their evaluation is for it is told.
+The training is the same with either. So models with stock norms alone are compared with Keras's variance, and the difference is reported.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def settle_norms(asked: PairRequest, opened: LoadedPair, mapping: Mapping) -> Lo
         return opened
     named = norms[0][0].path + (f" and {len(norms) - 1} more" if len(norms) > 1 else "")
     told = (
-        f"stock batch norms ({named}): for evaluation torch keeps a variance over N - 1 values, Keras over N; no fault of the port, and compared as Keras has"
-        f" it. As ported, a step moves these variances by up to {apart:.2g} otherwise, and evaluation goes by them; nine lines of the FAQ make torch's Keras's"
+        f"stock batch norms ({named}): for evaluation torch keeps a variance over N - 1 values, Keras over N. This is no fault of the port: both"
+        f" keep Keras's here. In the port as written one step changes these running variances by up to {apart:.2g}; the FAQ has a subclass that keeps Keras's"
     )
     outlines = (opened.outlines[0], _biased(opened.outlines[1]))
     return replace(opened, outlines=outlines, norms=told)

@@ -256,7 +256,7 @@ class _Flow:
             self._part_later()
             found = self._diagnosed(None)
             if found.verdict == "parity":
-                found = replace(found, premise=found.premise or _UNTRAINED)
+                found = replace(found, premise="; ".join(filter(None, (found.premise, _UNTRAINED))))
             return Outcome(opened.outlines, None, found)
         if constants is not None:
             self._tell(constants)

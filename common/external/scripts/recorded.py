@@ -44,6 +44,7 @@ from parity.common.parity.compare import (
     EVALUATION,
     RECORDED_STATES,
     UNNAMED,
+    evaluated,
     evaluation_check,
     first_steps_limit,
     followed_evaluation,
@@ -241,8 +242,8 @@ class RecordSource(core.ObservationSource):
         before = [self.samples(), self.counts()]
         if self._followed:
             judged, steps = followed_stages(*self._records), followed_steps(self._records[1])
-            evaluated = followed_evaluation(*self._records, judged, steps)
-            stages = [_summary(stage) for stage in (*judged, evaluated)]
+            judged.append(followed_evaluation(*self._records, judged, steps))
+            stages = [_summary(stage) for stage in judged]
             foreign = steps_of_other_samples(*self._records)
             steps = [step for step in steps if step not in foreign]
             layers = layers_stage(*self._records, self.layers_allowed, steps)
@@ -365,7 +366,7 @@ class RecordSource(core.ObservationSource):
 
     def evaluation(self) -> StageSummary:
         """What was evaluated after the last step, as `compare` judges it."""
-        if not all(r.summary is not None and r.summary.eval_count for r in self._records):
+        if not evaluated(*self._records):
             return StageSummary(EVALUATION, "not recorded", "not recorded by one of them or both")
         if self._budget is not None:
             within = allowed = self._budget.evaluation
