@@ -34,6 +34,8 @@ _SEVERAL = 3
 _FLIP = 4.0
 # Of more tensors some are named.
 _NAMED = 4
+# What rounding of weights makes of a small update, as a share of it.
+_LOST = 0.05
 _FLOAT32, _FLOAT64 = 2.0**-23, 2.0**-52
 
 
@@ -116,8 +118,11 @@ def followed_stages(reference: RunRecord, candidate: RunRecord) -> list[Followed
     rows = by_stage.get("update", {})
     update = _elementwise(rows, steps, rounding, keras)
     rates = _unequal_rates(reference, candidate)
+    largest: dict[str, float] = {}
+    for each in (each for step in rows.values() for each in step if each.stage == "update"):
+        largest[each.tensor] = max(each.reference, largest.get(each.tensor, 0.0))
     if update.status == "differs" and all(
-        step in rates and _scaled(rows[step], rates[step], rounding, keras)
+        step in rates and _scaled(rows[step], rates[step], largest, keras)
         for step in steps
         if any(each.ulps > ELEMENTWISE_GROSS_ULPS for each in rows.get(step, ()))
     ):
@@ -126,8 +131,11 @@ def followed_stages(reference: RunRecord, candidate: RunRecord) -> list[Followed
 
 
 def added_to_gradients(measures: Sequence[Measure], step: int | None = None) -> list[Measure]:
-    """How many times its weights the candidate adds to its gradients, by tensor, at a step or the first one where it does; see `Measure`."""
-    rows = [each for each in measures if each.stage == ADDED and step in (None, each.step)]
+    """How many times its weights the candidate adds to its gradients, by tensor, at a step or the first one where it does; see `Measure`.
+
+    Of tensors that are zero nothing is known.
+    """
+    rows = [each for each in measures if each.stage == ADDED and each.reference and step in (None, each.step)]
     return [each for each in rows if each.step == rows[0].step]
 
 
@@ -335,7 +343,7 @@ def _stage(
     row = int(off[0]) if len(off) else int(np.argmax(deviations))
     status = _WORDS[int(levels.max(initial=0))]
     if len(off):
-        text += f" (so at step {steps[row]}; at {len(off)} of {len(steps)} followed steps)"
+        text += f" (at step {steps[row]}, and in all at {len(off)} of {len(steps)} followed steps)"
     step = steps[row] if len(off) else None
     return FollowedStage(name, status, text, step, len(off), float(deviations[row]), float(allowed[row]))
 
@@ -377,17 +385,19 @@ def _listed(apart: Sequence[Measure], rows: Sequence[Measure]) -> str:
 
 
 def _unequal_rates(reference: RunRecord, candidate: RunRecord) -> dict[int, float]:
-    """By step, candidate over reference where the learning rates are not one number up to float32 rounding."""
+    """By step, candidate over reference where the learning rates are not one number up to float32 rounding; infinite over 0."""
     ours, theirs = (record.columns["learning_rate"] for record in (reference, candidate))
     found, cancelled = {}, SCHEDULE_ULPS * _FLOAT32 * float(np.nanmax(np.abs(ours), initial=0.0))
     for step, first, second in zip(reference.steps.tolist(), ours, theirs, strict=False):
-        if abs(first - second) > max(2 * _FLOAT32 * abs(first), cancelled) and first:
-            found[step] = second / first
+        if abs(first - second) > max(2 * _FLOAT32 * abs(first), cancelled):
+            found[step] = second / first if first else math.inf
     return found
 
 
-def _scaled(rows: Sequence[Measure], ratio: float, rounding: Rounding, keras: bool) -> bool:
+def _scaled(rows: Sequence[Measure], ratio: float, largest: Mapping[str, float], keras: bool) -> bool:
     """Whether updates are the reference's times the ratio of the learning rates, and slots those of the reference.
+
+    An update that is small beside the largest of its tensor loses digits in the weights.
 
     Keras has the rate in its momentum, whose next update is then no multiple.
     """
@@ -395,9 +405,12 @@ def _scaled(rows: Sequence[Measure], ratio: float, rounding: Rounding, keras: bo
         return False
     if keras and any(row.stage == "slots/momentum_velocity" for row in rows):
         return True
+    if math.isinf(ratio):
+        return not any(row.reference for row in rows if row.stage == "update")
     slack = 4 * math.sqrt(_FLOAT32)
     return all(
-        abs(row.factor - ratio) <= slack * abs(ratio) and row.residual <= slack * abs(ratio) * row.reference
+        math.hypot((row.factor - ratio) * row.reference, row.residual)
+        <= abs(ratio) * min(slack * largest[row.tensor], _LOST * row.reference)
         if row.stage == "update"
         else row.ulps <= ELEMENTWISE_GROSS_ULPS
         for row in rows

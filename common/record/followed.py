@@ -40,6 +40,8 @@ MEAN = "mean of gradients"
 ADDED = "added weights"
 # A gradient that has that of the step before in it.
 CARRIED = "gradient of the step before"
+# What an optimizer has gathered before the first step that is followed, of one side alone.
+MEMORY = "memory of optimizer"
 # An update that is the reference's plus a number times the weights, or plus a number times its momentum.
 DECAYED, MOVED = "decayed update", "momentum of update"
 # A running average that moves otherwise, as `fits.averaged` has it; an average that takes in weights from before the update.
@@ -68,7 +70,7 @@ class Measure:
 
     stage: 'gradients', 'mean of gradients' (over the ranks), 'update', 'buffers' or 'slots/NAME'. reference, difference: L2 norms;
     `difference` is infinite where the tensor is not finite, or not of the reference's shape. factor: k by which k times the
-    reference's is closest. residual: the L2 norm of what is then left. ulps: of updates and slots, which are elementwise, the
+    reference's is closest. residual: the L2 norm of what is then left; of updates, beyond what rounding of the weights makes. ulps: of updates and slots, which are elementwise, the
     largest |difference| in units of rounding: eps (|r| + rms(r)), after 4 eps |weight| for the rounding of the weight itself.
     Of the stages that say what a difference is made of (`ADDED` to `OLD_WEIGHTS`), factor: the number that was found, and
     reference: of `ADDED` the norm of the weights.
@@ -251,6 +253,8 @@ class Follower:
                 slot: factor * self._earlier(slot, step) * self._rescaled(slot, own)
                 for slot, factor in self._placed.items()
             }
+            if step == self.steps[0]:
+                self._measures += _memories(step, kept, own)
             both = {
                 slot: {n: np.multiply(a, factors[slot]) for n, a in kept[slot].items() if n in own[slot]}
                 for slot in kept.keys() & own.keys()
@@ -437,6 +441,25 @@ class Follower:
                 append(file, "".join(json.dumps(asdict(each)) + "\n" for each in measures).encode())
 
 
+def _memories(step: int, kept: Slots, own: Slots) -> list[Measure]:
+    """The tensors whose slots one side alone has filled, before its update; a slot may begin as one number."""
+    filled = [
+        dict.fromkeys(
+            name for state in slots.values() for name, array in state.items() if array.size and np.ptp(array)
+        )
+        for slots in (kept, own)
+    ]
+    alone = {
+        "reference": filled[0].keys() - filled[1].keys(),
+        "candidate": filled[1].keys() - filled[0].keys(),
+    }
+    return [
+        Measure(step, MEMORY, name, 1.0, 0.0, only=who)
+        for who, names in alone.items()
+        for name in sorted(names)
+    ]
+
+
 def worst_of(ranks: Sequence[Sequence[Measure]]) -> list[Measure]:
     """Of what each rank measured of a step, each tensor's from the rank whose is farthest from the reference's; of equal ones, the first."""
     worst: dict[tuple[str, str], Measure] = {}
@@ -526,7 +549,10 @@ def measured(
             unit = eps * (np.abs(ours) + np.sqrt(np.mean(np.square(ours))))
             with np.errstate(divide="ignore", invalid="ignore"):
                 ulps = float(np.max(np.where(apart > 0, apart / unit, 0)))
-        distance, left = (float(np.linalg.norm(theirs - k * ours)) for k in (1.0, factor))
+        rest = np.abs(theirs - factor * ours)
+        if weights is not None:
+            rest = np.maximum(rest - 4 * eps * np.abs(np.asarray(weights[name], np.float64)), 0)
+        distance, left = float(np.linalg.norm(theirs - ours)), float(np.linalg.norm(rest))
         found.append(Measure(step, stage, name, norm, distance, factor, left, ulps, only))
     return found
 

@@ -10,10 +10,11 @@ import numpy as np
 import tensorflow as tf
 
 from parity.common.external.process.exact import ExactFunctions
-from parity.tf_impl.external.widening import wide
+from parity.tf_impl.external.widening import held, wide
 from parity.tf_impl.private_names import backend, current_path, math_ops
 
 EXACT = ExactFunctions()
+held.append(EXACT.instead_of)
 _grayscale, _standardization = tf.image.rgb_to_grayscale, tf.image.per_image_standardization
 # Methods that are computed in float32.
 _ROUNDED = ("bilinear", "bicubic")

@@ -14,6 +14,7 @@ import keras
 import tensorflow as tf
 
 from parity.common.base.errors import ExternalModelError
+from parity.common.external.process.float64_code import CODE
 from parity.common.external.process.resolve import made, resolve
 from parity.common.spec.external.target import Target
 from parity.tf_impl.external.built_lines import remember_lines
@@ -103,12 +104,12 @@ def build(target: Target, precision: str, seed: int, exact: bool = False) -> ker
         target: imported here; its arguments are passed on.
         precision: 'float64' or 'float32', of all floating tensors.
         seed: of the initial values.
-        exact: as torch's; what TensorFlow computes in float64 is so in any case.
+        exact: float64 also where its code asks NumPy for float32, while it is imported and built.
 
     Raises:
         ExternalModelError: it cannot be imported, fails, or is no model.
     """
-    del exact
+    CODE.switch(exact)
     # Names count up within a process, and are to be the same in each. Not by clear_session, which would end the
     # scope of a strategy that the model is built in.
     reset_uids()

@@ -20,6 +20,8 @@ from parity.common.external.process.exact import ExactFunctions
 from parity.tf_impl.private_names import backend, image_ops
 
 WIDE = ExactFunctions()
+# What says of a function, as a layer may hold it since it was built, what is called instead while constants are exact.
+held: list[Callable[[Any], Any]] = []
 _FLOAT32 = tf.float32
 # They know which of their numbers are float32. AutoGraph makes the calls of code that it has converted, which is a user's.
 _FRAMEWORKS, _AUTOGRAPH = ("keras.src.", "tf_keras.", "tensorflow."), "tensorflow.python.autograph."
@@ -42,11 +44,13 @@ def _is_users(caller: FrameType) -> bool:
 def _widened(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function that is asked for a type, or makes float32 tensors of a user's numbers."""
     signature = inspect.signature(function)
+    stock = function
     default = signature.parameters["dtype"].default if "dtype" in signature.parameters else None
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         caller = sys._getframe(1)
+        function = held[0](stock) if held else stock
         if not _is_users(caller):
             return function(*args, **kwargs)
         given = signature.bind(*args, **kwargs)

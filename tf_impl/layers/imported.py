@@ -158,7 +158,7 @@ def build(spec: TrainSpec) -> ImportedModel:
     prepare_import_path(Path.cwd(), "tensorflow")
     forget_object(target, keras.Layer)
     with load.in_float64() if layer.constants != "stock" else nullcontext():
-        made = load.build(target, spec.master_dtype, spec.seed)
+        made = load.build(target, spec.master_dtype, spec.seed, layer.constants == "exact_from_build")
     root = ImportedModel(made, target, spec)
     for part in made._flatten_layers():
         for rate in _rates(part, layer.stochastic == "keyed"):

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import random
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -15,13 +13,12 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from parity.common.base.errors import ExternalModelError
 from parity.common.external.process.calls import qualified
+from parity.common.external.process.float64_code import CODE
 from parity.common.external.process.resolve import made, resolve
 from parity.common.spec.external.target import Target
 from parity.torch_impl.external.exact import EXACT
 from parity.torch_impl.external.widening import WIDE
 
-# Whether a module was imported with float64 where its code asks for float32.
-_exact: dict[str, bool] = {}
 _DTYPES = {"float64": torch.float64, "float32": torch.float32}
 
 
@@ -41,7 +38,7 @@ def build(target: Target, precision: str, seed: int, exact: bool = False) -> nn.
         target: imported here; its arguments are passed on.
         precision: 'float64' or 'float32', of all floating tensors.
         seed: of the initial values.
-        exact: float64 also where its code asks for float32 while it is built.
+        exact: float64 also where its code asks for float32, while it is imported and built.
 
     Raises:
         ExternalModelError: it cannot be imported, fails, or is no module.
@@ -49,9 +46,7 @@ def build(target: Target, precision: str, seed: int, exact: bool = False) -> nn.
     # A trainer's process has made no model of this precision before: tables that code makes are to be as in every process.
     set_default(precision)
     seed_all(seed)
-    if exact != _exact.get(target.module, False):
-        _forget(target.module)
-        _exact[target.module] = exact
+    CODE.switch(exact)
     # Constants that code makes float32 are rounded so in each framework, by NumPy too.
     with WIDE.within() if exact else WIDE.without():
         resolve(target, "torch")
@@ -73,21 +68,6 @@ def build(target: Target, precision: str, seed: int, exact: bool = False) -> nn.
     set_default(precision)
     convert(model, precision)
     return model
-
-
-def _forget(module: str) -> None:
-    """Have a module of the user's, and those beside it, imported again: what they hold was made in another precision."""
-    file = getattr(sys.modules.get(module), "__file__", None)
-    if not file or "site-packages" in file:
-        return
-    folder = Path(file).parent
-    beside = [
-        name
-        for name, other in sys.modules.items()
-        if (path := getattr(other, "__file__", None)) and Path(path).parent == folder
-    ]
-    for name in beside:
-        del sys.modules[name]
 
 
 def build_optimizer(target: Target, model: nn.Module) -> torch.optim.Optimizer:

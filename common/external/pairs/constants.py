@@ -1,6 +1,7 @@
-"""Constants that a torch model computes while it is built, with `.float()` in its code, rounded to float32.
+"""Constants that the code of two models makes float32, for a training in float32: tables, means and scales of the data, angles.
 
-Whether Keras rounds the same ones is up to each code (positions, angles of rotary embeddings), so both ways are tried.
+Each side rounds them in its own steps. So where the models differ their code is tried with float64 in these places, on both sides; a
+library's code stays as it is, and may round as the other one does.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from parity.common.base.errors import ExternalModelError
 from parity.common.diagnosis import limits
 from parity.common.diagnosis.result import TensorComparison
 from parity.common.external.mapping.models import exact_constants
-from parity.common.external.pairs.bench import Bench, LoadedPair, decides, losses
+from parity.common.external.pairs.bench import Bench, LoadedPair, losses
 from parity.common.external.pairs.dropout import settle_randomness
 from parity.common.external.pairs.request import PairRequest
 from parity.common.external.process.pass_result import Arrays
@@ -22,7 +23,7 @@ from parity.common.spec.external.mapping import Mapping
 def settle_built_constants(
     asked: PairRequest, opened: LoadedPair, mapping: Mapping, canonical: Arrays
 ) -> tuple[LoadedPair, str]:
-    """Build torch's model again with its constants in float64, where it is nearer to Keras's so.
+    """Import and build both models again with constants of their code in float64, where they are nearer to each other so.
 
     Args:
         asked, opened: both models, with equal weights and nothing drawn at random. mapping: of their tensors.
@@ -32,32 +33,32 @@ def settle_built_constants(
         The models as they are from now on, and a line that says so; '' where nothing changed.
     """
     bench = Bench(**vars(opened), mapping=mapping)
-    with exact_constants(bench):
-        passes = [side.forward(inputs, taps=False) for side, _, inputs in opened.sides]
-        worst = max((one.deviation for one in bench.outputs(*passes)), default=0.0)
-        if worst <= limits.LIVE_FLOAT64:
-            worst = max((one.deviation for one in _losses(bench)), default=0.0)
-    if not limits.LIVE_FLOAT64 < worst <= limits.OF_FLOAT32_CONSTANTS:
-        return opened, ""
     before = _seen(bench)
+    if not any(limits.LIVE_FLOAT64 < one.deviation <= limits.OF_FLOAT32_CONSTANTS for one in before):
+        return opened, ""
     try:
-        _build(asked, opened, mapping.to_torch(canonical), exact=True)
+        _build(asked, opened, mapping, canonical, exact=True)
         after = _seen(bench)
     except ExternalModelError:
         after = []
     if not _better(before, after):
-        _build(asked, opened, mapping.to_torch(canonical), exact=False)
+        _build(asked, opened, mapping, canonical, exact=False)
         return opened, ""
-    left = max(one.deviation for one in after if decides(one))
+    agree = [sum(one.agrees for one in rows) for rows in (before, after)]
     return replace(opened, built_exact=True), (
-        f"constants that {opened.torch.target} rounds to float32 while it is imported and built: with these in float64 outputs and loss are"
-        f" {left:.2g} apart instead of {worst:.2g}, and the models are compared so; no fault of the port"
+        "constants that the models' code rounds to float32, each side in its own steps: with float64 where it says float32"
+        f" {agree[1]} of {len(after)} places agree instead of {agree[0]}, and the models are compared so; no fault of the port"
     )
 
 
 def _seen(bench: Bench) -> list[TensorComparison]:
+    """Each point by itself, the outputs and the losses of both."""
     with exact_constants(bench):
-        return [*bench.passes(bench.reference(False), bench.torch_pass(False), False), *_losses(bench)]
+        try:
+            rows = list(bench.trace(False).tensors)
+        except ExternalModelError:
+            rows = bench.passes(bench.reference(False), bench.torch_pass(False), False)
+        return [*rows, *_losses(bench)]
 
 
 def _losses(bench: Bench) -> list[TensorComparison]:
@@ -68,10 +69,14 @@ def _losses(bench: Bench) -> list[TensorComparison]:
         return []
 
 
-def _build(asked: PairRequest, opened: LoadedPair, state: Arrays, exact: bool) -> None:
-    opened.torch.hold(asked.torch, seed=asked.seed, exact=exact)
-    opened.torch.outline(opened.inputs[1])  # which builds a lazy one
-    opened.torch.write(state)
+def _build(asked: PairRequest, opened: LoadedPair, mapping: Mapping, canonical: Arrays, exact: bool) -> None:
+    states = canonical, mapping.to_torch(canonical)
+    for (side, _, inputs), target, state in zip(
+        opened.sides, (asked.keras, asked.torch), states, strict=True
+    ):
+        side.hold(target, seed=asked.seed, exact=exact)
+        side.outline(inputs)  # which builds a lazy one
+        side.write(state)
     settle_randomness(asked, opened)
 
 

@@ -14,12 +14,13 @@ from parity.common.external.pairs.explain import (
     MODE,
     Change,
     DeviatingTensor,
+    Reversible,
     by_setting,
     made,
     mode_cause,
     ways_of,
 )
-from parity.common.external.pairs.places import CAUSE, Place, Replacement
+from parity.common.external.pairs.places import CAUSE, Place
 from parity.common.external.pairs.points import Segment
 from parity.common.external.pairs.search import Search, finding_of
 from parity.common.external.process.worker import ExternalWorker
@@ -89,10 +90,10 @@ class ForwardSearch:
         self.search.injected += [of_stage(tensor, stage) for tensor in trace.tensors]
         return trace
 
-    def keeps(self, training: bool) -> Callable[[Sequence[Replacement]], bool]:
+    def keeps(self, training: bool) -> Callable[[Sequence[Reversible]], bool]:
         """Return what says whether all points that agree do so with changes, too: with those of a cause they do."""
 
-        def keeps(changes: Sequence[Replacement]) -> bool:
+        def keeps(changes: Sequence[Reversible]) -> bool:
             with made(self.search.bench, changes):
                 rows = self.search.bench.trace(training).tensors
             return all(row.agrees for row in rows if place_of(row) in self.search.agreed)

@@ -13,9 +13,8 @@ from parity.common.external.pairs.points import paired_layers
 from parity.common.external.pairs.request import PairRequest
 from parity.common.parity.deviation import tensor_deviation
 from parity.common.spec.external.mapping import Mapping
-from parity.common.spec.external.outline import LayerInfo, Outline
+from parity.common.spec.external.outline import Outline
 
-_STOCK = ("keras.", "torch.nn.")
 _SETTING = "running_variance"
 
 
@@ -40,7 +39,7 @@ def settle_norms(asked: PairRequest, opened: LoadedPair, mapping: Mapping) -> Lo
         (ours.settings.get(_SETTING), theirs.settings.get(_SETTING)) == ("biased", "unbiased")
         for ours, theirs in norms
     )
-    if asked.precision != "float64" or not norms or not due or not all(map(_is_stock, every)):
+    if asked.precision != "float64" or not norms or not due or any(info.overridden for info in every):
         return opened
     side, _, inputs = opened.sides[1]
     with exact_constants(opened):
@@ -59,10 +58,6 @@ def settle_norms(asked: PairRequest, opened: LoadedPair, mapping: Mapping) -> Lo
     )
     outlines = (opened.outlines[0], _biased(opened.outlines[1]))
     return replace(opened, outlines=outlines, norms=told)
-
-
-def _is_stock(info: LayerInfo) -> bool:
-    return not info.overridden and info.type.startswith(_STOCK)
 
 
 def _biased(outline: Outline) -> Outline:

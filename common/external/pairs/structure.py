@@ -15,8 +15,10 @@ from dataclasses import replace
 from parity.common.base.errors import ExternalModelError
 from parity.common.diagnosis import limits
 from parity.common.external.pairs.bench import Bench, compared
-from parity.common.external.pairs.explain import Attribution, DeviatingTensor, made
+from parity.common.external.pairs.explain import Attribution, DeviatingTensor, Reversible, made
+from parity.common.external.pairs.function_settings import FunctionSetting, fitting_setting, in_words
 from parity.common.external.pairs.places import (
+    CAUSE,
     Place,
     Replacement,
     Substitution,
@@ -37,7 +39,7 @@ def structural_causes(
     tensor: DeviatingTensor,
     around: DeviatingTensor,
     place: Place,
-    keeps: Callable[[Sequence[Replacement]], bool],
+    keeps: Callable[[Sequence[Reversible]], bool],
 ) -> list[Attribution]:
     """Return what makes a deviation in a forward pass vanish, an attribution for each difference; none where nothing does.
 
@@ -50,6 +52,7 @@ def structural_causes(
     layers = ("the outputs" if point is None else point.keras_layer,)
     lines = set[tuple[int, ...]]()
     tried = itertools.chain(view.rearranged(), view.trials())
+    told = list[Attribution]()
     for (operation, _, _), group in itertools.groupby(tried, key=_results):
         found = list[Substitution]()
         # What a loop does otherwise it does each time: one call alone put right shows nothing.
@@ -58,10 +61,52 @@ def structural_causes(
         found = next((calls for calls in several if _follows(view, around, keeps, calls)), [])
         found = found or _best_of(view, tensor, around, keeps, group)
         if found:
-            return _told(view, tensor, place, point, found, layers)
+            told = _told(view, tensor, place, point, found, layers)
+            break
+    if told and not _is_unclear(told):
+        return told
+    if settings := _by_settings(view, tensor, place, point, keeps, told):
+        return settings
+    if told:
+        return told
     if tensor.deviation == math.inf and view.has_ends:
         return view.of_shapes(tensor, layers)
     return []
+
+
+def _is_unclear(told: Sequence[Attribution]) -> bool:
+    """Whether all that is known is that something else is computed."""
+    return [each.explanation.cause for each in told] == [f"{CAUSE}other"]
+
+
+def _by_settings(
+    view: View,
+    tensor: DeviatingTensor,
+    place: Place,
+    point: Point | None,
+    keeps: Callable[[Sequence[Reversible]], bool],
+    told: Sequence[Attribution],
+) -> list[Attribution]:
+    """A setting of one of torch's functions between the place and what agrees; told: what makes all good instead, where it leaves rounding."""
+
+    def deviation(setting: FunctionSetting) -> float:
+        left = tensor.deviation_with([setting])
+        return left if left > limits.LIVE_FLOAT64 or keeps([setting]) else math.inf
+
+    lines = {each.line for each in view.torch_operations}
+    found = fitting_setting(tensor.bench, lines, deviation, training=place.training)
+    if found is None or (found[2] > limits.LIVE_FLOAT64 and not told):
+        return []
+    setting, now, left = found
+    holds = _holds_with_other_weights(tensor.bench, place, point, lambda: [setting])
+    how = ": called so by that line" + (", and so with other weights" if holds else "")
+    changes: Sequence[Reversible] = [setting]
+    if left > limits.LIVE_FLOAT64:
+        how += "; what is left is what constants make that code rounds to float32"
+        changes = told[0].changes
+    layers = ("the outputs" if point is None else point.keras_layer,)
+    why = in_words(setting, now, holds is True, tensor.by_experiment(left, how), layers)
+    return [Attribution(why, tuple(changes))]
 
 
 def _results(substitution: Substitution) -> tuple[int, int, int]:
@@ -117,7 +162,16 @@ def _told(
     deviation = tensor.deviation_with(changes)
     if place.training or tensor.bench.trains_by_step:
         changes = _in_the_other_mode(view, tensor.bench, place, found, changes)
-    holds = _holds_with_other_weights(tensor.bench, place, point, found)
+
+    def elsewhere() -> list[Replacement | None]:
+        computation = recorded(tensor.bench, 0, place)
+        values = [found_again(computation, each) for each in found]
+        return [
+            None if value is None else each.replacement(value, place.training)
+            for each, value in zip(found, values, strict=True)
+        ]
+
+    holds = _holds_with_other_weights(tensor.bench, place, point, elsewhere)
     view.record_again()
     calls = f" in these {len(found)} calls" if len(found) > 1 else ""
     evidence = tensor.by_experiment(
@@ -142,7 +196,7 @@ def causes_of_loss(bench: Bench, places: Sequence[tuple[Place, Callable[[], floa
     (place, deviation), *others = places
     view, was = View(bench, place), deviation()
 
-    def with_change(change: Replacement, measure: Callable[[], float]) -> float:
+    def with_change(change: Reversible, measure: Callable[[], float]) -> float:
         try:
             with made(bench, [change]):
                 return measure()
@@ -168,8 +222,28 @@ def causes_of_loss(bench: Bench, places: Sequence[tuple[Place, Callable[[], floa
         def agrees(change: Replacement) -> bool:
             return with_change(change, deviation) <= limits.LIVE_FLOAT64
 
-        return view.attributed([substitution], [], evidence, ("loss",), bool(others), agrees, True)
-    return []
+        told = view.attributed([substitution], [], evidence, ("loss",), bool(others), agrees, True)
+        break
+    else:
+        told = []
+    if told and not _is_unclear(told):
+        return told
+
+    lines = {each.line for each in view.torch_operations}
+    loss = None if place.losses is None else place.losses[1]
+    found = fitting_setting(
+        bench,
+        lines,
+        lambda setting: max(with_change(setting, measure) for _, measure in places),
+        training=True,
+        loss=loss,
+    )
+    if found is None:
+        return told
+    setting, now, left = found
+    evidence = f"by experiment: the losses differ by {was:.2g}, and with it by {left:.2g}"
+    evidence += "; with other targets, too" if others else ""
+    return [Attribution(in_words(setting, now, bool(others), evidence, ("loss",)))]
 
 
 def lines_of(bench: Bench, place: Place) -> tuple[str, ...]:
@@ -200,9 +274,9 @@ def _in_the_other_mode(
 
 
 def _holds_with_other_weights(
-    bench: Bench, place: Place, point: Point | None, found: Sequence[Substitution]
+    bench: Bench, place: Place, point: Point | None, due: Callable[[], Sequence[Reversible | None]]
 ) -> bool | None:
-    """Whether substitutions make a place agree with other weights, too; None where these show nothing."""
+    """Whether changes make a place agree with other weights, too; None where these show nothing. due: the changes that it then takes."""
     with other_weights(bench) as varied:
         if not varied:
             return None
@@ -223,14 +297,9 @@ def _holds_with_other_weights(
             return compared(point.name, expected[point.name], own).deviation
 
         before = deviation()
-        computation = recorded(bench, 0, place)
-        values = [found_again(computation, each) for each in found]
         if before <= limits.LIVE_FLOAT64:
             return None
-        changes = [
-            None if value is None else each.replacement(value, place.training)
-            for each, value in zip(found, values, strict=True)
-        ]
+        changes = due()
         if None in changes:
             return None
         with made(bench, [change for change in changes if change is not None]):

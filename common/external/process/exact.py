@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -16,6 +17,7 @@ class ExactFunctions:
     def __init__(self) -> None:
         self.replacements: Sequence[tuple[Any, str, Any]] = ()
         self._stock: list[tuple[Any, str, Any]] = []
+        self._instead: dict[Any, Any] = {}
         # In the order of their first use.
         self._noted: dict[str, None] = {}
         self._within = 0
@@ -27,6 +29,10 @@ class ExactFunctions:
         """Whether they are in place."""
         return bool(self._stock)
 
+    def instead_of(self, function: Any) -> Any:
+        """What takes the place of a stock function, itself where nothing does or they are not in place."""
+        return self._instead.get(function, function)
+
     def note(self, what: str) -> None:
         """Report something that stock functions round."""
         self._noted[what] = None
@@ -37,9 +43,12 @@ class ExactFunctions:
         self._noted.clear()
         if on and not self._stock:
             for owner, name, exact in self.replacements:
-                self._stock.append((owner, name, getattr(owner, name)))
+                stock = getattr(owner, name)
+                self._stock.append((owner, name, stock))
+                self._instead[inspect.unwrap(stock)] = exact
                 setattr(owner, name, exact)
         elif not on:
+            self._instead.clear()
             while self._stock:
                 setattr(*self._stock.pop())
         return noted

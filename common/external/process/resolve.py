@@ -17,6 +17,7 @@ from parity.common.base.package import ROOT
 from parity.common.execution.processes.user_errors import blame, user_line
 from parity.common.external.process.calling import closest
 from parity.common.external.process.calls import qualified
+from parity.common.external.process.float64_code import CODE
 from parity.common.spec.external.target import Target
 from parity.common.spec.strategies import Framework
 
@@ -35,6 +36,7 @@ def prepare_import_path(folder: Path, framework: Framework | None) -> None:
 
 def resolve(target: Target, framework: Framework | None) -> Any:
     """What a target names; raises ExternalModelError in one line where it cannot be imported."""
+    CODE.name(target.module)
     try:
         found: Any = importlib.import_module(target.module)
     except ImportError as error:

@@ -52,6 +52,8 @@ class Session(Service):
         self._precision = ""
         # By the number of a call in a pass, the way that its gradients take instead.
         self._altered: dict[int, str] = {}
+        # By function and line of the user's code, the settings that it is given instead.
+        self._functions: dict[str, dict[str, Any]] = {}
         # How calls that drop are made: as they are, or by the masks of a plan and of a seed.
         self._keyed: tuple[list[KeyedDropout] | None, int] | None = None
         self._rows: dict[str, Any] = {}
@@ -91,7 +93,7 @@ class Session(Service):
         # An experiment on the one before is over, whatever became of it.
         self._part("load").exact_constants(False)
         self._part("exact").EXACT.biased_variances = False
-        self._altered, self._keyed, self._values = {}, None, []
+        self._altered, self._functions, self._keyed, self._values = {}, {}, None, []
         self._replaced = {True: {}, False: {}}
         self._target = Target(**target)
         self.about = str(self._target)
@@ -227,6 +229,23 @@ class Session(Service):
             self._altered[call] = way
         return old
 
+    def function_settings(
+        self, inputs: Array | Arrays, training: bool, loss: list[dict[str, Any]] | None = None, **given: Any
+    ) -> dict[str, list[Any]]:
+        """What functions of a pass on inputs (batch, ...), and of a loss, could be given instead, by function and line of the user's code."""
+        self.about = f"a forward pass of {self._target}"
+        parsed = None if loss is None else [Term.parse(term) for term in loss]
+        functions: dict[str, list[Any]] = {}
+        self._pass(inputs, loss=parsed, training=training, taps=False, functions=functions, **given)
+        return functions
+
+    def set_function(self, function: str, settings: dict[str, Any] | None) -> dict[str, Any] | None:
+        """Have a function be given other settings from now on, None: those of the code; returns what it was given until now."""
+        old = self._functions.pop(function, None)
+        if settings is not None:
+            self._functions[function] = settings
+        return old
+
     def operations(
         self, inputs: Array | Arrays, training: bool, loss: list[dict[str, Any]] | None = None, **given: Any
     ) -> dict[str, Any]:
@@ -267,11 +286,12 @@ class Session(Service):
         calls: list[dict[str, Any]] | None = None,
         dropped: list[dict[str, Any]] | None = None,
         recordings: list[Recording] | None = None,
+        functions: dict[str, list[Any]] | None = None,
     ) -> dict[str, Any]:
         """The fields of a `PassResult`; with a loss, of its gradients too. The model is left as it was.
 
         calls: filled with those of which the gradients can go otherwise. dropped: filled with the calls that drop.
-        recordings: filled with one, of the operations. also: frozen tensors of which gradients are taken too.
+        recordings: filled with one, of the operations. functions: filled with what functions could be given instead. also: frozen tensors of which gradients are taken too.
         """
         model, calling, passes = self._model, self._part("calling"), self._part("passes")
         passes.finish(model, inputs)
@@ -292,6 +312,9 @@ class Session(Service):
             )
         if self._altered or calls is not None:
             altering = self._part("gradient_paths").altered(self._altered)
+        setting: Any = nullcontext()
+        if self._functions or functions is not None:
+            setting = self._part("function_settings").altered(self._functions)
         recording: Any = nullcontext()
         if recordings is not None or self._replaced[training]:
             replaced = self._replaced[training]
@@ -303,6 +326,7 @@ class Session(Service):
             passes.watched(tapped, list(frozen.values())),
             altering as altered,
             recording as recorded,
+            setting as called,
         ):
             tapped.recording = recorded
             if dropping is not None:
@@ -348,6 +372,8 @@ class Session(Service):
                 gradients["terms"] = {name: float(mean) for name, mean in means.items()}
             if calls is not None:
                 calls += altered.found
+            if functions is not None:
+                functions |= called.found
         return {
             "outputs": {name: calling.array_of(tensor) for name, tensor in outputs.items()},
             "activations": tapped.activations,

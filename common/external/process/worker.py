@@ -302,6 +302,22 @@ class ExternalWorker:
         old: str | None = self._ask("alter", call=call, way=way)
         return old
 
+    def function_settings(
+        self, inputs: Array | Arrays, loss: BatchLoss | None = None, *, training: bool
+    ) -> dict[str, list[tuple[dict[str, Any], dict[str, Any]]]]:
+        """What functions of torch's in a pass on inputs (batch, ...) could be given instead, and what they are given now.
+
+        By function and line of the user's code, 'interpolate model.py:12'. loss: as of `gradient_paths`. training: the mode.
+        """
+        return dict(
+            self._ask("function_settings", inputs=_arrays(inputs), training=training, **_of_loss(loss))
+        )
+
+    def set_function(self, function: str, settings: dict[str, Any] | None) -> dict[str, Any] | None:
+        """Have a function of `function_settings` be given other settings from now on; None: those of the code. Returns those of before."""
+        old: dict[str, Any] | None = self._ask("set_function", function=function, settings=settings)
+        return old
+
     def operations(
         self,
         inputs: Array | Arrays,
@@ -368,6 +384,7 @@ _ALTERING = frozenset(
         "write",
         "set",
         "alter",
+        "set_function",
         "replace",
         "update",
         "exact_constants",

@@ -14,7 +14,7 @@ from parity.common.diagnosis.result import StageSummary
 from parity.common.parity.followed import added_to_gradients, penalty_of
 from parity.common.parity.rounding import ELEMENTWISE_ULPS
 from parity.common.record import RunRecord
-from parity.common.record.followed import AVERAGED, CARRIED, DECAYED, MOVED, OLD_WEIGHTS, Measure
+from parity.common.record.followed import AVERAGED, CARRIED, DECAYED, MEMORY, MOVED, OLD_WEIGHTS, Measure
 
 _SHOWN = 5
 # At fewer steps a norm may be one number by chance.
@@ -109,8 +109,8 @@ def in_the_gradients(first: StageSummary, measures: Sequence[Measure], records: 
     other = _OTHER[who]
     if first.name == "update":
         return (
-            f"weight decay: {times:.4g} times the weights is in the {who}'s gradients, and neither in the {other}'s nor in what its optimizer"
-            f" adds: weight_decay of {other}'s optimizer, a line of the script's, or a penalty in its loss"
+            f"weight decay: {times:.4g} times the weights is in the {who}'s gradients, and not in the {other}'s, whose optimizer does not add as much:"
+            f" weight_decay={times:.4g} would, and so would a penalty of {times / 2:.4g} times their squares in its loss"
         )
     ours, theirs = (float(record.loss[record.steps == first.step][0]) for record in records)
     if abs(theirs - ours - penalty_of(added)) > limits.SCRIPT_FACTOR * abs(theirs - ours):
@@ -130,6 +130,14 @@ def of_update(here: Sequence[Measure], rates: Sequence[float], framework: str) -
         rates: the learning rate of the step before, and there; NaN where it is not known.
         framework: of the candidate.
     """
+    if memory := [each for each in here if each.stage == MEMORY]:
+        names = _few([each.tensor for each in memory if each.only == memory[0].only])
+        if memory[0].only == "reference":
+            return (
+                f"the candidate's optimizer begins without what the reference's has gathered ({names}): made anew, or its state (moments, count of"
+                " updates) was not loaded"
+            )
+        return f"the candidate's optimizer begins with what it has gathered before ({names}), and the reference's with nothing: it is used again"
     alone = [each.tensor for each in here if each.only == "reference" and each.stage.startswith("slots/")]
     if alone:
         return f"the candidate's optimizer does not train {_few([*dict.fromkeys(alone)])}: in no group of its, or frozen"

@@ -63,7 +63,7 @@ def _alike(first: Outline, second: Outline) -> Iterator[str]:
         pairs.append(("optimizer", first.optimizer, second.optimizer))
     for name, ours, others in pairs:
         if ours.type != others.type:
-            yield f"{name}: is a {ours.type.rpartition('.')[2]} and a {others.type.rpartition('.')[2]}"
+            yield f"{name or 'the model'}: is a {ours.type.rpartition('.')[2]} and a {others.type.rpartition('.')[2]}"
         for setting in dict.fromkeys([*ours.settings, *others.settings]):
             left, right = ours.settings.get(setting), others.settings.get(setting)
             if not same(left, right) and not setting.endswith("_initializer"):

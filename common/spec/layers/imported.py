@@ -114,7 +114,7 @@ class Imported(LayerSpec):
     )
     constants: Literal["exact", "exact_from_build", "stock"] = Field(
         default="stock",
-        description="exact: float64 constants of Keras's layers stay float64; stock: some go through float32; exact_from_build: exact, and torch's model is built with float64 where its code asks for float32",
+        description="exact: float64 constants of Keras's layers stay float64; stock: some go through float32; exact_from_build: exact, and the code of both models is imported with float64 where it says float32",
     )
 
     running_variance: Literal["stock", "biased"] = Field(

@@ -1,0 +1,229 @@
+"""Experiments on the settings that a user's code gives torch's functions: one called with another value, wherever a line calls it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from torch.overrides import TorchFunctionMode
+
+from parity.common.external.process.code_lines import code_line
+
+Settings = dict[str, Any]
+# By function: what it takes behind its first argument, in its order.
+_ARGUMENTS: dict[str, tuple[str, ...]] = {
+    "interpolate": ("size", "scale_factor", "mode", "align_corners", "recompute_scale_factor", "antialias"),
+    "grid_sample": ("grid", "mode", "padding_mode", "align_corners"),
+    "affine_grid": ("size", "align_corners"),
+    "pad": ("pad", "mode", "value"),
+    "normalize": ("p", "dim", "eps"),
+    "local_response_norm": ("size", "alpha", "beta", "k"),
+    "gelu": ("approximate",),
+    "glu": ("dim",),
+    "embedding_bag": (
+        *("weight", "offsets", "max_norm", "norm_type", "scale_grad_by_freq", "mode", "sparse"),
+        *("per_sample_weights", "include_last_offset", "padding_idx"),
+    ),
+    "stft": (
+        *("n_fft", "hop_length", "win_length", "window", "center", "pad_mode", "normalized", "onesided"),
+        "return_complex",
+    ),
+    "quantile": ("q", "dim", "keepdim"),
+    "pairwise_distance": ("x2", "p", "eps", "keepdim"),
+    "cdist": ("x2", "p"),
+    "triplet_margin_loss": ("positive", "negative", "margin", "p", "eps", "swap"),
+    "kl_div": ("target", "size_average", "reduce", "reduction", "log_target"),
+    "poisson_nll_loss": ("target", "log_input", "full"),
+    "gaussian_nll_loss": ("target", "var", "full", "eps"),
+    "ctc_loss": ("targets", "input_lengths", "target_lengths", "blank", "reduction", "zero_infinity"),
+    **{
+        f"avg_pool{rank}d": ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad")
+        for rank in (1, 2, 3)
+    },
+    **{f"lp_pool{rank}d": ("norm_type", "kernel_size", "stride", "ceil_mode") for rank in (1, 2)},
+    **dict.fromkeys(("softmax", "log_softmax", "softmin", "cumsum", "cumprod", "logcumsumexp"), ("dim",)),
+    "flip": ("dims",),
+    "roll": ("shifts", "dims"),
+    **dict.fromkeys(("var", "std", "var_mean", "std_mean"), ("dim", "unbiased")),
+    "norm": ("p", "dim"),
+    "linalg_vector_norm": ("ord", "dim"),
+    **dict.fromkeys(("bucketize", "searchsorted"), ("boundaries",)),
+    **{f"fft_{name}": ("n", "dim", "norm") for name in ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft")},
+    **{
+        f"fft_{name}": ("s", "dim", "norm")
+        for name in ("fft2", "ifft2", "rfft2", "irfft2", "fftn", "ifftn", "rfftn", "irfftn")
+    },
+    **dict.fromkeys(("sort", "argsort"), ("dim", "descending")),
+    "topk": ("k", "dim", "largest"),
+}
+# Settings that are on or off, with what they are by default.
+_SWITCHES = {
+    "antialias": False,
+    "ceil_mode": False,
+    "count_include_pad": True,
+    "center": True,
+    "normalized": False,
+    "scale_grad_by_freq": False,
+    "swap": False,
+    "log_target": False,
+    "log_input": True,
+    "full": False,
+    "zero_infinity": False,
+    "unbiased": True,
+    "right": False,
+    "descending": False,
+    "largest": True,
+}
+_MODES = {
+    "grid_sample": {
+        "mode": ("bilinear", "nearest", "bicubic"),
+        "padding_mode": ("zeros", "border", "reflection"),
+    },
+    "pad": {"mode": ("constant", "reflect", "replicate", "circular")},
+    "stft": {"pad_mode": ("reflect", "constant", "replicate")},
+    "gelu": {"approximate": ("none", "tanh")},
+    "embedding_bag": {"mode": ("mean", "sum", "max"), "padding_idx": (None, 0)},
+    "quantile": {"interpolation": ("linear", "lower", "higher", "midpoint", "nearest")},
+    "kl_div": {"reduction": ("mean", "batchmean", "sum")},
+    "ctc_loss": {"reduction": ("mean", "sum")},
+    "triplet_margin_loss": {"p": (2.0, 1.0)},
+    "pairwise_distance": {"p": (2.0, 1.0), "eps": (1e-6, 0.0)},
+    "cdist": {"p": (2.0, 1.0)},
+    "normalize": {"p": (2.0, 1.0)},
+    "norm": {"p": (2, 1)},
+    "linalg_vector_norm": {"ord": (2, 1)},
+}
+
+
+class Functions(TorchFunctionMode):
+    """Has functions that some lines call be given other settings, and knows those of all.
+
+    found: by function and line, 'interpolate model.py:12', what it could be given instead, each with what that is now.
+    """
+
+    def __init__(self, wanted: Mapping[str, Settings]) -> None:
+        """wanted: by function and line, the settings that take the place of those of the code."""
+        super().__init__()
+        self._wanted = wanted
+        self.found: dict[str, list[tuple[Settings, Settings]]] = {}
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name, kwargs = getattr(func, "__name__", ""), kwargs or {}
+        if name not in _ARGUMENTS:
+            return func(*args, **kwargs)
+        key = f"{name} {code_line()}"
+        given = _given(name, args, kwargs)
+        if key not in self.found:
+            self.found[key] = list(_others(name, args, given))
+        if key in self._wanted:
+            args, kwargs = _with(name, args, kwargs, self._wanted[key])
+        return func(*args, **kwargs)
+
+
+@contextmanager
+def altered(wanted: Mapping[str, Settings]) -> Iterator[Functions]:
+    """Have functions be given other settings in a pass; see `Functions`."""
+    with Functions(wanted) as functions:
+        yield functions
+
+
+def _names(name: str, args: Any) -> tuple[str, ...]:
+    # x.var(False) names no axis.
+    first_is_switch = (
+        name in ("var", "std", "var_mean", "std_mean") and len(args) > 1 and isinstance(args[1], bool)
+    )
+    return _ARGUMENTS[name][first_is_switch:]
+
+
+def _given(name: str, args: Any, kwargs: Settings) -> Settings:
+    return {**dict(zip(_names(name, args), args[1:], strict=False)), **kwargs}
+
+
+def _with(name: str, args: Any, kwargs: Settings, other: Settings) -> tuple[tuple[Any, ...], Settings]:
+    """Arguments with other values of some."""
+    args, kwargs, names = list(args), dict(kwargs), _names(name, args)
+    for setting, value in other.items():
+        place = names.index(setting) + 1 if setting in names else len(args)
+        if place < len(args):
+            args[place] = value
+        else:
+            kwargs[setting] = value
+    return tuple(args), kwargs
+
+
+def _others(name: str, args: Any, given: Settings) -> Iterator[tuple[Settings, Settings]]:
+    """Yield what a function could be given instead, each with what that is now."""
+    made: Callable[..., Any] = _SPECIAL.get(name, lambda *_: ())
+    for other in (*made(args[0], given), *_usual(name, args, given)):
+        now = {setting: given.get(setting, _default(name, setting)) for setting in other}
+        if now != other:
+            yield other, now
+
+
+def _default(name: str, setting: str) -> Any:
+    modes = _MODES.get(name, {}).get(setting)
+    return modes[0] if modes else _SWITCHES.get(setting)
+
+
+def _usual(name: str, args: Any, given: Settings) -> Iterator[Settings]:
+    names = {*_names(name, args), *given}
+    names |= {"right"} if name in ("bucketize", "searchsorted") else set()
+    if "correction" in given:
+        names -= {"unbiased"}
+        yield {"correction": 1 - int(given["correction"])}
+    for setting in sorted(names & _SWITCHES.keys()):
+        yield {setting: not given.get(setting, _SWITCHES[setting])}
+    for setting, values in _MODES.get(name, {}).items():
+        yield from ({setting: value} for value in values)
+    dim = given.get("dim", given.get("dims"))
+    if isinstance(dim, int) and hasattr(args[0], "dim"):
+        setting = "dim" if "dim" in given else "dims"
+        axes = range(args[0].dim())
+        yield from ({setting: axis} for axis in axes if axis != dim % len(axes))
+
+
+def _interpolated(x: Any, given: Settings) -> Iterator[Settings]:
+    mode = given.get("mode", "nearest")
+    smooth = ("linear", "bilinear", "bicubic", "trilinear")
+    if mode in smooth:
+        yield {"align_corners": not given.get("align_corners")}
+    modes = (
+        "nearest",
+        "nearest-exact",
+        "area",
+        *{3: ("linear",), 4: ("bilinear", "bicubic"), 5: ("trilinear",)}[x.dim()],
+    )
+    for other in modes:
+        for corners in (False, True) if other in smooth else (None,):
+            if other != mode:
+                yield {"mode": other, "align_corners": corners}
+
+
+def _normalized_by_neighbours(x: Any, given: Settings) -> Iterator[Settings]:
+    """TensorFlow's has a radius for the size, and its alpha is not divided by the size."""
+    size, alpha = given["size"], given.get("alpha", 1e-4)
+    for other in dict.fromkeys((size, 2 * size + 1, 2 * size - 1, size // 2)):
+        for factor in (1, other, 1 / max(size, 1), size):
+            yield {"size": other, "alpha": alpha * factor}
+    yield from ({"k": k} for k in (0.0, 1.0, 2.0))
+
+
+def _rolled(x: Any, given: Settings) -> Iterator[Settings]:
+    shifts = given["shifts"]
+    yield {"shifts": [-each for each in shifts] if isinstance(shifts, list | tuple) else -shifts}
+
+
+def _transformed(x: Any, given: Settings) -> Iterator[Settings]:
+    yield from ({"norm": norm} for norm in ("backward", "ortho", "forward"))
+
+
+_SPECIAL: dict[str, Callable[[Any, Settings], Iterator[Settings]]] = {
+    "interpolate": _interpolated,
+    "grid_sample": lambda x, given: iter([{"align_corners": not given.get("align_corners")}]),
+    "affine_grid": lambda x, given: iter([{"align_corners": not given.get("align_corners")}]),
+    "local_response_norm": _normalized_by_neighbours,
+    "roll": _rolled,
+    "ctc_loss": lambda x, given: iter([{"blank": blank} for blank in (0, x.shape[-1] - 1)]),
+    **{name: _transformed for name in _ARGUMENTS if name.startswith("fft_")},
+}
