@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
+import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
 from parity.common.external.process.code_lines import code_line
 
 Settings = dict[str, Any]
+# By way what a function has now, what it has then, and what makes its result so.
+Ways = dict[str, tuple[str, str, Callable[[], Any]]]
 # By function: what it takes behind its first argument, in its order.
 _ARGUMENTS: dict[str, tuple[str, ...]] = {
     "interpolate": ("size", "scale_factor", "mode", "align_corners", "recompute_scale_factor", "antialias"),
@@ -56,6 +60,10 @@ _ARGUMENTS: dict[str, tuple[str, ...]] = {
     },
     **dict.fromkeys(("sort", "argsort"), ("dim", "descending")),
     "topk": ("k", "dim", "largest"),
+    "cross_entropy": ("target", "weight", "size_average", "ignore_index", "reduce", "reduction"),
+    "nll_loss": ("target", "weight", "size_average", "ignore_index", "reduce", "reduction"),
+    "smooth_l1_loss": ("target", "size_average", "reduce", "reduction", "beta"),
+    "huber_loss": ("target", "reduction", "delta"),
 }
 # Settings that are on or off, with what they are by default.
 _SWITCHES = {
@@ -97,35 +105,56 @@ _MODES = {
 
 
 class Functions(TorchFunctionMode):
-    """Has functions that some lines call be given other settings, and knows those of all.
+    """Has functions that some lines call do so in another way, and knows the ways of all.
 
-    found: by function and line, 'interpolate model.py:12', what it could be given instead, each with what that is now.
+    found: by function and line, 'interpolate model.py:12', by way what the function has, and what it has in this way.
     """
 
-    def __init__(self, wanted: Mapping[str, Settings]) -> None:
-        """wanted: by function and line, the settings that take the place of those of the code."""
+    def __init__(self, wanted: Mapping[str, str]) -> None:
+        """wanted: by function and line, the way."""
         super().__init__()
         self._wanted = wanted
-        self.found: dict[str, list[tuple[Settings, Settings]]] = {}
+        self.found: dict[str, dict[str, tuple[str, str]]] = {}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name, kwargs = getattr(func, "__name__", ""), kwargs or {}
         if name not in _ARGUMENTS:
             return func(*args, **kwargs)
         key = f"{name} {code_line()}"
-        given = _given(name, args, kwargs)
-        if key not in self.found:
-            self.found[key] = list(_others(name, args, given))
-        if key in self._wanted:
-            args, kwargs = _with(name, args, kwargs, self._wanted[key])
-        return func(*args, **kwargs)
+        wanted = self._wanted.get(key)
+        if key in self.found and wanted is None:
+            return func(*args, **kwargs)
+        ways = _ways(func, name, args, kwargs)
+        self.found[key] = {way: (has, due) for way, (has, due, _) in ways.items()}
+        return ways[wanted][2]() if wanted in ways else func(*args, **kwargs)
 
 
 @contextmanager
-def altered(wanted: Mapping[str, Settings]) -> Iterator[Functions]:
-    """Have functions be given other settings in a pass; see `Functions`."""
+def altered(wanted: Mapping[str, str]) -> Iterator[Functions]:
+    """Have functions go another way in a pass; see `Functions`."""
     with Functions(wanted) as functions:
         yield functions
+
+
+def _ways(func: Callable[..., Any], name: str, args: Any, kwargs: Settings) -> Ways:
+    given = _given(name, args, kwargs)
+    ways: Ways = {}
+    for other in (*_SPECIAL.get(name, lambda *_: ())(args[0], given), *_usual(name, args, given)):
+        now = {setting: given.get(setting, _default(name, setting)) for setting in other}
+        changed = {setting: value for setting, value in other.items() if now[setting] != value}
+        if changed:
+            other_args, other_kwargs = _with(name, args, kwargs, other)
+            due = f"{name}({_said(changed)})"
+            ways[due] = (
+                _said({setting: now[setting] for setting in changed}),
+                due,
+                partial(func, *other_args, **other_kwargs),
+            )
+    return ways | _OTHERWISE.get(name, lambda *_: {})(func, args, kwargs, given)
+
+
+def _said(settings: Settings) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in settings.items())
 
 
 def _names(name: str, args: Any) -> tuple[str, ...]:
@@ -150,15 +179,6 @@ def _with(name: str, args: Any, kwargs: Settings, other: Settings) -> tuple[tupl
         else:
             kwargs[setting] = value
     return tuple(args), kwargs
-
-
-def _others(name: str, args: Any, given: Settings) -> Iterator[tuple[Settings, Settings]]:
-    """Yield what a function could be given instead, each with what that is now."""
-    made: Callable[..., Any] = _SPECIAL.get(name, lambda *_: ())
-    for other in (*made(args[0], given), *_usual(name, args, given)):
-        now = {setting: given.get(setting, _default(name, setting)) for setting in other}
-        if now != other:
-            yield other, now
 
 
 def _default(name: str, setting: str) -> Any:
@@ -226,4 +246,48 @@ _SPECIAL: dict[str, Callable[[Any, Settings], Iterator[Settings]]] = {
     "roll": _rolled,
     "ctc_loss": lambda x, given: iter([{"blank": blank} for blank in (0, x.shape[-1] - 1)]),
     **{name: _transformed for name in _ARGUMENTS if name.startswith("fft_")},
+}
+
+
+def _averaged_over_all(func: Callable[..., Any], args: Any, kwargs: Settings, given: Settings) -> Ways:
+    """A mean over all elements, where torch's is divided by the sum of the weights, or by the count of targets that are not ignored."""
+    ignored = bool((given["target"] == given.get("ignore_index", -100)).any())
+    if given.get("reduction", "mean") != "mean" or (given.get("weight") is None and not ignored):
+        return {}
+    by = "the sum of the weights" if given.get("weight") is not None else "how many targets are not ignored"
+    apart = partial(func, *args, **{**kwargs, "reduction": "none"})
+    return {
+        "mean of all": (
+            f"a mean that is divided by {by}",
+            "reduction='none', then mean()",
+            lambda: apart().mean(),
+        )
+    }
+
+
+def _huber(func: Callable[..., Any], args: Any, kwargs: Settings, given: Settings) -> Ways:
+    beta, reduction = given.get("beta", 1.0), given.get("reduction", "mean")
+    made = partial(F.huber_loss, args[0], given["target"], reduction=reduction, delta=beta)
+    return (
+        {}
+        if beta == 1
+        else {"huber": (f"beta={beta}, by which it is divided", f"huber_loss(delta={beta})", made)}
+    )
+
+
+def _smooth_l1(func: Callable[..., Any], args: Any, kwargs: Settings, given: Settings) -> Ways:
+    delta, reduction = given.get("delta", 1.0), given.get("reduction", "mean")
+    made = partial(F.smooth_l1_loss, args[0], given["target"], reduction=reduction, beta=delta)
+    return {} if delta == 1 else {"smooth": (f"delta={delta}", f"smooth_l1_loss(beta={delta})", made)}
+
+
+def _squared(func: Callable[..., Any], args: Any, kwargs: Settings, given: Settings) -> Ways:
+    return {"squared": ("a root", "its square", lambda: func(*args, **kwargs).square())}
+
+
+_OTHERWISE: dict[str, Callable[..., Ways]] = {
+    **dict.fromkeys(("cross_entropy", "nll_loss"), _averaged_over_all),
+    "smooth_l1_loss": _huber,
+    "huber_loss": _smooth_l1,
+    **dict.fromkeys(("norm", "linalg_vector_norm", "linalg_norm", "pairwise_distance", "cdist"), _squared),
 }

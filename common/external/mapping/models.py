@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from parity.common.base.errors import ExternalModelError
+from parity.common.diagnosis.limits import ROUNDED_CONSTANT
 from parity.common.external.mapping.left_over import BY_USE
 from parity.common.external.mapping.propose import propose
 from parity.common.external.mapping.verification import outputs_apart, refine
@@ -21,7 +22,7 @@ from parity.common.external.process.layouts import to_torch_input
 from parity.common.external.process.objective import step_of
 from parity.common.external.process.pass_result import Arrays
 from parity.common.external.process.worker import ExternalWorker
-from parity.common.spec.external.mapping import Mapping, Reasons, read_mapping
+from parity.common.spec.external.mapping import Mapping, Pair, Reasons, read_mapping
 from parity.common.spec.external.outline import Outline
 from parity.common.spec.external.target import Target
 from parity.common.spec.imported_loss import Term
@@ -29,6 +30,8 @@ from parity.common.spec.losses import MeanSquaredError
 
 _LISTED = 4
 _PROBED = 4
+# Fewer numbers may be multiples by chance.
+_FEWEST = 4
 
 
 @dataclass
@@ -143,13 +146,50 @@ def _mapped(models: TracedModels, given: Path | None) -> Mapping:
             ways = itertools.product(_in_orders(ours), _in_orders(theirs))
             every = [each for sides in ways for each in _in_layouts(propose(*sides, hints), ours)]
             proposed = min(every, key=lambda each: outputs_apart(each, models.keras, models.torch, *probes))
-        return refine(proposed, models.keras, models.torch, *probes)
+        return _with_own_constants(refine(proposed, models.keras, models.torch, *probes), models, probes)
     mapping = read_mapping(given)
     mapping.check(ours, theirs)
     if not mapping.layers:
         mapping = mapping.model_copy(update={"layers": propose(ours, theirs, mapping).layers})
     # Two tensors of one shape, exchanged by hand, fit as well.
     return refine(mapping, models.keras, models.torch, *_probes(models), keep=True)
+
+
+def _with_own_constants(mapping: Mapping, models: TracedModels, probes: tuple[Arrays, Arrays]) -> Mapping:
+    """A mapping without pairs of constants that each side's code makes for itself: a table, and that times 2 pi, say.
+
+    They are neither trained nor statistics, one is a number times the other, and the outputs are nearer where each keeps its own.
+    """
+    infos = [{info.name: info for info in outline.tensors} for outline in models.outlines]
+    kinds = {info.path: info.kind for info in models.outlines[0].layers}
+    for pair in mapping.tensors:
+        if len(pair.keras) != 1 or len(pair.torch) != 1 or pair.source == "hand":
+            continue
+        ours, theirs = (side[name] for side, (name,) in zip(infos, (pair.keras, pair.torch), strict=True))
+        constant = not (ours.trainable or theirs.trainable or kinds.get(ours.layer) == "batch_norm")
+        if not constant or not _is_multiple(mapping, pair, models):
+            continue
+        rest = tuple(each for each in mapping.tensors if each != pair)
+        why = "a constant that each side makes for itself, and the outputs are nearer so"
+        sides = (mapping.ignored.keras | {ours.name: why}, mapping.ignored.torch | {theirs.name: why})
+        without = mapping.model_copy(
+            update={"tensors": rest, "ignored": Reasons(keras=sides[0], torch=sides[1])}
+        )
+        apart = [outputs_apart(each, models.keras, models.torch, *probes) for each in (mapping, without)]
+        mapping = without if apart[1] < apart[0] else mapping
+    return mapping
+
+
+def _is_multiple(mapping: Mapping, pair: Pair, models: TracedModels) -> bool:
+    """Whether two tensors, as the models were built, are one times a number that is not one."""
+    (name,) = pair.torch
+    given = mapping.to_torch({each: models.keras.read()[each] for each in pair.keras}, True)
+    own, due = (np.asarray(state[name], np.float64) for state in (models.torch.read(), given))
+    if own.shape != due.shape or own.size < _FEWEST or not due.any():
+        return False
+    factor = float(np.vdot(own, due) / np.vdot(due, due))
+    alike = np.abs(own - factor * due).max() <= ROUNDED_CONSTANT * np.abs(own).max()
+    return bool(factor and alike and abs(factor - 1) > ROUNDED_CONSTANT)
 
 
 def _in_orders(outline: Outline) -> list[Outline]:

@@ -74,7 +74,8 @@ class Difference:
     """One difference: kind, of KINDS; the parts of torch's and Keras's expressions that differ, the smallest that show it.
 
     inner: where one does more with what both compute, and that differs too: what torch and Keras compute of it.
-    shown: what says of this one by itself that it differs, '' where nothing was tried.
+    shown: what says of this one by itself that it differs, '' where nothing was tried. apart: how torch's result is made of Keras's, '' where it
+    is so in no plain way.
     """
 
     kind: str
@@ -82,6 +83,7 @@ class Difference:
     keras: Expression
     inner: tuple[Expression, Expression] | None = None
     shown: str = ""
+    apart: str = ""
 
     # What else differs inside of what both compute is left out.
     @property
@@ -128,7 +130,7 @@ class Difference:
         if self.kind == "divisor":
             return f"a sum divided by {self._keras_told}"
         if _is_read_of(self.torch, self.keras):
-            return f"the last states of {self.keras.name} (h_n[-1]; of both directions torch.cat([h_n[-2], h_n[-1]], -1))"
+            return f"the last states of {_states_of(self.keras)} (h_n[-1]; of both directions torch.cat([h_n[-2], h_n[-1]], -1))"
         if self.torch.name == self.keras.name == "tile" and (times := _in_turn(self.keras)):
             return f"{self.keras.operands[0]}.repeat_interleave({times}), each part again and again; torch's repeat gives the whole again,"
         return f"{self._keras_told}{self._over(self.keras)}"
@@ -157,7 +159,11 @@ class Difference:
             return f"{KINDS[self.kind]}: {shown[0]} gives other numbers in torch than in Keras"
         if self.kind == "operand" and self.torch.name and self.torch.line:
             shown[0] += f" (of {self.torch.line})"
-        return f"{KINDS[self.kind]}: torch {goes_on} {shown[0]} where Keras {due} {shown[1]}{self.spread}{self._numbers}"
+        return f"{KINDS[self.kind]}: torch {goes_on} {shown[0]} where Keras {due} {shown[1]}{self.spread}{self._numbers}{self._apart}"
+
+    @property
+    def _apart(self) -> str:
+        return f"; torch's result is {self.apart}" if self.apart else ""
 
     @property
     def _numbers(self) -> str:
@@ -192,15 +198,28 @@ class Difference:
         return f"; {one.name} of {side} makes {_size(one)} of {' and '.join(map(_size, one.operands))}"
 
 
+def _states_of(made: Expression) -> str:
+    """The recurrent layer whose last states these are, of both directions, too; '' where they are none."""
+    parts = made.operands if made.name == "concat" else (made,)
+    names = {part.name for part in parts}
+    return next(iter(names)) if len(names) == 1 and names <= {*RECURRENT} else ""
+
+
 def _is_read_of(torch: Expression, keras: Expression) -> bool:
     """Whether a part of what a recurrent layer gives over time stands for its last states, which may be elsewhere."""
-    read = torch.name in (*PARTS, "gather") and keras.name in RECURRENT
-    return read and any(part.name == keras.name for part in torch.parts())
+    of = _states_of(keras)
+    if torch.name not in (*PARTS, "gather") or not of:
+        return False
+    # What both models have over time is told by the layer's name.
+    known = keras.name == "concat" and torch.operands[0].same is not None and not torch.operands[0].name
+    return known or any(part.name == of for part in torch.parts())
 
 
 def _is_read_elsewhere(torch: Expression, keras: Expression) -> bool:
     """Whether that is all that differs."""
-    return _is_read_of(torch, keras) and any(
+    if not _is_read_of(torch, keras):
+        return False
+    return keras.name == "concat" or any(
         part.name == keras.name and _rest(part.operands, keras.operands) == ([], []) for part in torch.parts()
     )
 

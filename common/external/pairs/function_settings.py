@@ -5,26 +5,23 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any
 
 from parity.common.diagnosis import limits
 from parity.common.diagnosis.result import Explanation
 from parity.common.external.pairs.bench import Bench
 from parity.common.external.process.objective import BatchLoss
 
-Settings = dict[str, Any]
-
 
 @dataclass(frozen=True, eq=False)
 class FunctionSetting:
-    """Other settings that a function of torch's is given wherever a line calls it; None: those of the code."""
+    """A way that a function of torch's goes wherever a line calls it, as by another setting; None: that of the code."""
 
     function: str
-    settings: Settings | None
+    way: str | None
 
     def make(self, bench: Bench) -> FunctionSetting:
         """Have it so, and return what takes it back."""
-        return FunctionSetting(self.function, bench.torch.set_function(self.function, self.settings))
+        return FunctionSetting(self.function, bench.torch.set_function(self.function, self.way))
 
 
 def fitting_setting(
@@ -34,8 +31,8 @@ def fitting_setting(
     *,
     training: bool,
     loss: BatchLoss | None = None,
-) -> tuple[FunctionSetting, Settings, float] | None:
-    """The setting of a function with which all agrees, what it is now, and what deviation is left; None where there is none, or time is over.
+) -> tuple[FunctionSetting, tuple[str, str], float] | None:
+    """The setting of a function with which all agrees, what it is now and what it is then in words, and what deviation is left; None where there is none, or time is over.
 
     Where none leaves nothing, that which leaves what constants make that code rounds to float32.
 
@@ -44,38 +41,33 @@ def fitting_setting(
         deviation: what is left with a setting.
         training: the mode. loss: of the user's own, whose functions are tried, too.
     """
-    nearest: tuple[FunctionSetting, Settings, float] | None = None
+    nearest: tuple[FunctionSetting, tuple[str, str], float] | None = None
     for function, ways in bench.torch.function_settings(bench.inputs[1], loss, training=training).items():
-        for other, now in ways if function.partition(" ")[2] in lines else ():
+        for way, words in ways.items() if function.partition(" ")[2] in lines else ():
             if bench.searched > limits.LONGEST_IN_ALL:
                 return nearest
             began = time.monotonic()
-            left = deviation(FunctionSetting(function, other))
+            left = deviation(FunctionSetting(function, way))
             bench.searched += time.monotonic() - began
             if left <= (limits.ROUNDED_CONSTANT if nearest is None else nearest[2]):
-                nearest = FunctionSetting(function, other), now, left
+                nearest = FunctionSetting(function, way), words, left
             if left <= limits.LIVE_FLOAT64:
                 return nearest
     return nearest
 
 
 def in_words(
-    setting: FunctionSetting, now: Settings, confirmed: bool, evidence: str, layers: tuple[str, ...]
+    setting: FunctionSetting, words: tuple[str, str], confirmed: bool, evidence: str, layers: tuple[str, ...]
 ) -> Explanation:
-    """The explanation that a function should be given a setting, where it has another one now."""
+    """The explanation that a function should go a way; words: what it has now, and then."""
     name, _, line = setting.function.partition(" ")
-    changed = {each: value for each, value in (setting.settings or {}).items() if now.get(each) != value}
-    due, has = _said(changed), _said({each: now.get(each) for each in changed})
+    has, due = words
     return Explanation(
-        f"setting:{next(iter(changed))}",
+        f"setting:{name}",
         f"{line}: torch's {name} has {has}, and Keras computes what it gives with {due}",
         "confirmed" if confirmed else "likely",
-        f"give {name} {due} there",
+        f"in torch: {due}",
         evidence,
         defect=f"{name} {due}",
         layers=layers,
     )
-
-
-def _said(settings: Settings) -> str:
-    return ", ".join(f"{name}={value!r}" for name, value in settings.items())

@@ -75,8 +75,8 @@ def structural_causes(
 
 
 def _is_unclear(told: Sequence[Attribution]) -> bool:
-    """Whether all that is known is that something else is computed."""
-    return [each.explanation.cause for each in told] == [f"{CAUSE}other"]
+    """Whether nothing more is known of something than that it is another computation."""
+    return any(each.explanation.cause == f"{CAUSE}other" for each in told)
 
 
 def _by_settings(
@@ -97,7 +97,7 @@ def _by_settings(
     found = fitting_setting(tensor.bench, lines, deviation, training=place.training)
     if found is None or (found[2] > limits.LIVE_FLOAT64 and not told):
         return []
-    setting, now, left = found
+    setting, words, left = found
     holds = _holds_with_other_weights(tensor.bench, place, point, lambda: [setting])
     how = ": called so by that line" + (", and so with other weights" if holds else "")
     changes: Sequence[Reversible] = [setting]
@@ -105,7 +105,7 @@ def _by_settings(
         how += "; what is left is what constants make that code rounds to float32"
         changes = told[0].changes
     layers = ("the outputs" if point is None else point.keras_layer,)
-    why = in_words(setting, now, holds is True, tensor.by_experiment(left, how), layers)
+    why = in_words(setting, words, holds is True, tensor.by_experiment(left, how), layers)
     return [Attribution(why, tuple(changes))]
 
 
@@ -240,10 +240,10 @@ def causes_of_loss(bench: Bench, places: Sequence[tuple[Place, Callable[[], floa
     )
     if found is None:
         return told
-    setting, now, left = found
+    setting, words, left = found
     evidence = f"by experiment: the losses differ by {was:.2g}, and with it by {left:.2g}"
     evidence += "; with other targets, too" if others else ""
-    return [Attribution(in_words(setting, now, bool(others), evidence, ("loss",)))]
+    return [Attribution(in_words(setting, words, bool(others), evidence, ("loss",)))]
 
 
 def lines_of(bench: Bench, place: Place) -> tuple[str, ...]:

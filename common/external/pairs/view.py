@@ -56,6 +56,8 @@ _LEFT_AWAY = (
 )
 # Orders of the elements, for all calls of a line at once.
 _ORDERS = 4
+# Fewer elements are another tensor's times a number by chance.
+_FEWEST = 4
 
 
 class View:
@@ -324,21 +326,37 @@ class View:
         return found
 
     def _with_numbers(self, found: Difference) -> Difference:
-        """Of two constants what they are, and how they differ."""
+        """Of two constants what they are, and how they differ; of other results how, where one is the other times a number, say."""
         both = (found.torch, found.keras)
-        if not all(each.text.startswith(UNNAMED) and each.tensor is not None for each in both):
+        if found.kind == "other":
+            return replace(found, apart=self._apart(*both))
+        if not all(_is_constant(each) and each.tensor is not None for each in both):
             return found
         (theirs,), (ours,) = (
             side.values(each.tensor or 0) for side, each in zip((self.torch, self.keras), both, strict=True)
         )
         if theirs.size != ours.size or not (apart := apart_in_words(theirs, ours)):
             return found
+        kinds = [known_numbers(values) for values in (theirs, ours)]
+        if not all(each.text.startswith(UNNAMED) for each in both) and not all(kinds):
+            return found
         told = [
-            replace(each, text=f"{each.text} ({kind})" if (kind := known_numbers(values)) else each.text)
-            for each, values in zip(both, (theirs, ours), strict=True)
+            replace(each, name="", operands=(), text=f"{each} ({kind})" if kind else str(each))
+            for each, kind in zip(both, kinds, strict=True)
         ]
         first = replace(told[0], text=f"{told[0].text}, {apart},")
         return replace(found, kind="number", torch=first, keras=told[1])
+
+    def _apart(self, torch: Expression, keras: Expression) -> str:
+        """How torch's result is made of Keras's; '' where that is no number, and no other order."""
+        if torch.tensor is None or keras.tensor is None or self.torch.is_uniform(torch.tensor):
+            return ""
+        (theirs,), (ours,) = self.torch.values(torch.tensor), self.keras.values(keras.tensor)
+        if theirs.size < _FEWEST or not np.isfinite(theirs).all():
+            return ""
+        # As it lies first: another order of axes may be it by chance.
+        said = (apart_in_words(theirs, each) for each in arrangements(ours, theirs.shape))
+        return next((each for each in said if each and not each.startswith("up to")), "")
 
     def _is_order(self, found: Difference) -> bool:
         """Whether torch takes in another order by a gather what Keras takes as it is."""
@@ -486,8 +504,10 @@ class View:
         """The differences of what both compute, those inside of others and behind what only happens to be the same, too."""
         part = self._other_part(torch, keras)
         found, several = [], differences(torch, keras) if part is None else [part]
+        if any(each.kind == "other" for each in several):
+            several = self._other_terms(torch, keras) or several
         if [each.kind for each in several] == ["other"]:
-            several = self._other_terms(several[0]) or [
+            several = [
                 self._other_order(torch, keras)
                 or self._other_divisor(several[0])
                 or self._other_layer(several[0])
@@ -540,11 +560,11 @@ class View:
         # That it is so was measured, element by element.
         return Difference("part", torch, replace(due, line=keras.line), shown=BY_ITSELF)
 
-    def _other_terms(self, found: Difference) -> list[Difference]:
+    def _other_terms(self, torch: Expression, keras: Expression) -> list[Difference]:
         """In which terms two numbers differ that are sums; nothing where that is not clear."""
-        if math.prod(found.torch.shape) * math.prod(found.keras.shape) != 1:
+        if math.prod(torch.shape) * math.prod(keras.shape) != 1:
             return []
-        return by_terms((self.keras, self.torch), found.keras, found.torch)
+        return by_terms((self.keras, self.torch), keras, torch)
 
     def _other_divisor(self, found: Difference) -> Difference | None:
         """That a mean of torch's is Keras's sum by another divisor, as a mean over padding is; None where it is not so."""
@@ -647,6 +667,12 @@ class View:
             Attribution(explanation_of(each, theirs, evidence, layers, confirmed=False))
             for each in self._opened(theirs, ours)
         ]
+
+
+def _is_constant(made: Expression) -> bool:
+    """Whether no input or weight is part of it."""
+    leaves = (part for part in made.parts() if not part.name)
+    return all(part.number is not None or part.text.startswith(UNNAMED) for part in leaves)
 
 
 def _likeness(one: Expression, other: Expression) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -45,7 +44,9 @@ class ExactFunctions:
             for owner, name, exact in self.replacements:
                 stock = getattr(owner, name)
                 self._stock.append((owner, name, stock))
-                self._instead[inspect.unwrap(stock)] = exact
+                while stock is not None:
+                    self._instead[stock] = exact
+                    stock = getattr(stock, "__wrapped__", None)
                 setattr(owner, name, exact)
         elif not on:
             self._instead.clear()

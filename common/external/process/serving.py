@@ -52,8 +52,8 @@ class Session(Service):
         self._precision = ""
         # By the number of a call in a pass, the way that its gradients take instead.
         self._altered: dict[int, str] = {}
-        # By function and line of the user's code, the settings that it is given instead.
-        self._functions: dict[str, dict[str, Any]] = {}
+        # By function and line of the user's code, the way that it goes instead.
+        self._functions: dict[str, str] = {}
         # How calls that drop are made: as they are, or by the masks of a plan and of a seed.
         self._keyed: tuple[list[KeyedDropout] | None, int] | None = None
         self._rows: dict[str, Any] = {}
@@ -231,19 +231,19 @@ class Session(Service):
 
     def function_settings(
         self, inputs: Array | Arrays, training: bool, loss: list[dict[str, Any]] | None = None, **given: Any
-    ) -> dict[str, list[Any]]:
-        """What functions of a pass on inputs (batch, ...), and of a loss, could be given instead, by function and line of the user's code."""
+    ) -> dict[str, dict[str, Any]]:
+        """The ways that functions of a pass on inputs (batch, ...), and of a loss, could go instead, by function and line of the user's code."""
         self.about = f"a forward pass of {self._target}"
         parsed = None if loss is None else [Term.parse(term) for term in loss]
-        functions: dict[str, list[Any]] = {}
+        functions: dict[str, dict[str, Any]] = {}
         self._pass(inputs, loss=parsed, training=training, taps=False, functions=functions, **given)
         return functions
 
-    def set_function(self, function: str, settings: dict[str, Any] | None) -> dict[str, Any] | None:
-        """Have a function be given other settings from now on, None: those of the code; returns what it was given until now."""
+    def set_function(self, function: str, way: str | None) -> str | None:
+        """Have a function go a way from now on, None: that of the code; returns how it went until now."""
         old = self._functions.pop(function, None)
-        if settings is not None:
-            self._functions[function] = settings
+        if way is not None:
+            self._functions[function] = way
         return old
 
     def operations(
@@ -286,12 +286,12 @@ class Session(Service):
         calls: list[dict[str, Any]] | None = None,
         dropped: list[dict[str, Any]] | None = None,
         recordings: list[Recording] | None = None,
-        functions: dict[str, list[Any]] | None = None,
+        functions: dict[str, dict[str, Any]] | None = None,
     ) -> dict[str, Any]:
         """The fields of a `PassResult`; with a loss, of its gradients too. The model is left as it was.
 
         calls: filled with those of which the gradients can go otherwise. dropped: filled with the calls that drop.
-        recordings: filled with one, of the operations. functions: filled with what functions could be given instead. also: frozen tensors of which gradients are taken too.
+        recordings: filled with one, of the operations. functions: filled with the ways that functions could go instead. also: frozen tensors of which gradients are taken too.
         """
         model, calling, passes = self._model, self._part("calling"), self._part("passes")
         passes.finish(model, inputs)

@@ -304,18 +304,19 @@ class ExternalWorker:
 
     def function_settings(
         self, inputs: Array | Arrays, loss: BatchLoss | None = None, *, training: bool
-    ) -> dict[str, list[tuple[dict[str, Any], dict[str, Any]]]]:
-        """What functions of torch's in a pass on inputs (batch, ...) could be given instead, and what they are given now.
+    ) -> dict[str, dict[str, tuple[str, str]]]:
+        """The ways that functions of torch's in a pass on inputs (batch, ...) could go instead, as with other settings.
 
-        By function and line of the user's code, 'interpolate model.py:12'. loss: as of `gradient_paths`. training: the mode.
+        By function and line of the user's code, 'interpolate model.py:12', by way: what it has now, and then, in words.
+        loss: as of `gradient_paths`. training: the mode.
         """
         return dict(
             self._ask("function_settings", inputs=_arrays(inputs), training=training, **_of_loss(loss))
         )
 
-    def set_function(self, function: str, settings: dict[str, Any] | None) -> dict[str, Any] | None:
-        """Have a function of `function_settings` be given other settings from now on; None: those of the code. Returns those of before."""
-        old: dict[str, Any] | None = self._ask("set_function", function=function, settings=settings)
+    def set_function(self, function: str, way: str | None) -> str | None:
+        """Have a function of `function_settings` go a way from now on; None: that of the code. Returns the one of before."""
+        old: str | None = self._ask("set_function", function=function, way=way)
         return old
 
     def operations(
