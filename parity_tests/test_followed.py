@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +33,7 @@ from parity.common.record import RunRecord, followed, read_record
 from parity.common.record.fits import added_weights, averaged, averaged_weights, carried_gradients
 from parity.common.record.followed import (
     CARRIED,
+    MEMORY,
     Measure,
     StateKeeper,
     measured,
@@ -740,3 +742,27 @@ def test_limits_follow_precision_and_sizes(runs: Path) -> None:
     assert proof.smooth == proof.gross == proof.gross_gradient == 1e-12
     low = Rounding(2.0**-7, False, 50, 4096)
     assert low.smooth == low.gross / 8 and low.gross < 0.5  # what agrees is sharp, or it is undecided
+
+
+def test_what_an_optimizer_has_gathered_before_is_measured() -> None:
+    """A slot that begins as one number is no memory."""
+    filled, begun = np.array([0.5, -0.25]), np.full(2, 0.1)
+    slots = {"first_moment": {"a": filled, "b": begun, "c": np.zeros(0)}}
+    for given, who in (((slots, {}), "reference"), (({}, slots), "candidate")):
+        (found,) = followed._memories(0, *given)
+        assert (found.stage, found.tensor, found.only) == (MEMORY, "a", who)
+        said = of_update([found, Measure(0, "update", "a", 1.0, 0.5, ulps=1e6)], (math.nan, 0.1), "torch")
+        assert ("begins without" if who == "reference" else "is used again") in said
+    assert followed._memories(0, slots, slots) == []
+
+
+def test_an_update_by_another_rate_is_told_from_another_update() -> None:
+    """Of a small update the weights keep few digits; of a rate of zero there is none."""
+    largest = {"a": 1.0}
+    small = Measure(3, "update", "a", 1e-3, 5e-4, 0.503, 2e-6, ulps=1e6)
+    assert followed_stage._scaled([small], 0.5, largest, keras=False)
+    assert not followed_stage._scaled([replace(small, reference=1.0)], 0.5, largest, keras=False)
+    assert not followed_stage._scaled([replace(small, factor=0.6)], 0.5, largest, keras=False)
+    still = Measure(3, "update", "a", 0.0, 0.1, ulps=math.inf)
+    assert followed_stage._scaled([still], math.inf, largest, keras=False)
+    assert not followed_stage._scaled([small], math.inf, largest, keras=False)

@@ -668,7 +668,7 @@ def test_dropout_is_trained_as_it_is(parity: Cli) -> None:
             said + err
         )
         assert "lint: no settings differ" in err, "Keras's activation is a layer in torch"
-        assert "pair_torch:Dropped rounds to float32 while it is imported and built" in err
+        assert "constants that the models' code rounds to float32" in err
         runs = read_session(out).records
         assert len(runs) == (2 if more else 4)
         losses.append(float(runs[0].columns["loss_sum"][0]))

@@ -29,7 +29,7 @@ from parity_tests.helpers.pairs import pair_request
 MODELS = "parity_tests.external_models"
 # What each model is given.
 DATA = (
-    dict.fromkeys(("images", "drops", "grouped", "packed"), "images")
+    dict.fromkeys(("images", "drops", "grouped", "packed", "resized"), "images")
     | dict.fromkeys(
         ("attention", "batched", "masked", "attends", "hidden", "sequence", "heads", "formulas"), "texts"
     )
@@ -540,6 +540,18 @@ WRONG = [
             )
         ],
     ),
+    (
+        "resized",
+        "Resized",
+        "kernel",
+        [
+            (
+                "forward/mixed/before_activation",
+                "setting:interpolate",
+                "has antialias=False, and Keras computes what it gives with",
+            )
+        ],
+    ),
     ("penalized", "Plain", None, [("penalty", "penalty", "kernel_regularizer of first is l2 0.1")]),
     ("constrained", "Plain", None, [("update/first/kernel", "constraint", "UnitNorm(axis=0)")]),
     (
@@ -861,6 +873,7 @@ def test_what_is_wired_otherwise_is_named(
             ("scored", "Scored"),
             ("experts", "Experts"),
             ("hidden", "Hidden"),
+            ("resized", "Resized"),
         ]
     ),
 )
@@ -868,7 +881,7 @@ def test_a_faithful_port_has_no_finding(ports: Ports, keras: str, torch: str) ->
     found = ports.diagnosed(keras, torch, "")
     assert (found.verdict, found.findings) == ("parity", ()), found
     constants = [note for note in found.notes if "through float32" in note]
-    assert bool(constants) == (keras in ("towers", "images", "attends")), found.notes
+    assert bool(constants) == (keras in ("towers", "images", "attends", "resized")), found.notes
 
 
 @pytest.mark.parametrize(

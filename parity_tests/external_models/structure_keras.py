@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import keras
+import tensorflow as tf
 from keras import layers, ops
 
 
@@ -479,3 +480,12 @@ def hidden() -> keras.Model:
     shares = ops.softmax(ops.where(valid[:, None, None], scores, -1e9), axis=-1)
     y = ops.reshape(ops.transpose(ops.matmul(shares, value), (0, 2, 1, 3)), (-1, 7, 8))
     return keras.Model(x, layers.Dense(3, name="head")(ops.mean(y, axis=1)))
+
+
+def resized() -> keras.Model:
+    """Pictures made larger by cubic splines."""
+    x = keras.Input((8, 8, 3))
+    y = layers.Conv2D(4, 3, name="first")(x)
+    y = layers.Lambda(lambda h: tf.image.resize(h, (12, 12), "bicubic"), name="larger")(y)
+    y = layers.Conv2D(5, 3, activation="relu", name="mixed")(y)
+    return keras.Model(x, layers.Dense(3, name="head")(layers.GlobalAveragePooling2D(name="pooled")(y)))

@@ -694,3 +694,16 @@ class Hidden(nn.Module):
         )
         y = F.scaled_dot_product_attention(query, key, value, attn_mask=bias)
         return self.head(y.transpose(1, 2).flatten(2).mean(1))
+
+
+class Resized(nn.Module):
+    """wrong: 'kernel', that of torch, and at the border what is repeated."""
+
+    def __init__(self, wrong: str = "") -> None:
+        super().__init__()
+        self.wrong = wrong
+        self.first, self.mixed, self.head = nn.Conv2d(3, 4, 3), nn.Conv2d(4, 5, 3), nn.Linear(5, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = F.interpolate(self.first(x), (12, 12), mode="bicubic", antialias="kernel" not in self.wrong)
+        return self.head(F.relu(self.mixed(y)).mean((2, 3)))

@@ -311,10 +311,10 @@ class Session(Service):
                 model, None if dropped is not None else plan, context, dropped
             )
         if self._altered or calls is not None:
-            altering = self._part("gradient_paths").altered(self._altered)
+            altering = self._part("experiments.gradient_paths").altered(self._altered)
         setting: Any = nullcontext()
         if self._functions or functions is not None:
-            setting = self._part("function_settings").altered(self._functions)
+            setting = self._part("experiments.function_settings").altered(self._functions)
         recording: Any = nullcontext()
         if recordings is not None or self._replaced[training]:
             replaced = self._replaced[training]

@@ -104,7 +104,7 @@ _MODES = {
 }
 
 
-class Functions(TorchFunctionMode):
+class _Functions(TorchFunctionMode):
     """Has functions that some lines call do so in another way, and knows the ways of all.
 
     found: by function and line, 'interpolate model.py:12', by way what the function has, and what it has in this way.
@@ -130,9 +130,9 @@ class Functions(TorchFunctionMode):
 
 
 @contextmanager
-def altered(wanted: Mapping[str, str]) -> Iterator[Functions]:
-    """Have functions go another way in a pass; see `Functions`."""
-    with Functions(wanted) as functions:
+def altered(wanted: Mapping[str, str]) -> Iterator[_Functions]:
+    """Have functions go another way in a pass; see `_Functions`."""
+    with _Functions(wanted) as functions:
         yield functions
 
 
