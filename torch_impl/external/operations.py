@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from parity.common.external.process.operations import Recording, plain
+from parity.common.external.process.operations import Recording, key_of_result, plain
 from parity.common.external.process.pass_result import Array
 from parity.torch_impl.external import names
 from parity.torch_impl.external.calling import array_of
@@ -107,9 +107,10 @@ class _Operations(TorchDispatchMode):
         key = recording.key_of(name)
         made = [each for each in tree_leaves(result) if isinstance(each, Tensor)]
         with modes_off():
-            other = recording.replacement(key[0], made[0].shape) if made else None
-            if other is not None:
-                made[0].detach().copy_(torch.from_numpy(np.array(other)))
+            for number, each in enumerate(made):
+                other = recording.replacement(key_of_result(key[0], number), each.shape)
+                if other is not None:
+                    each.detach().copy_(torch.from_numpy(np.array(other)))
             if recording.records and made:
                 results = [self._number(each, _version(each, args) + writes) for each in made]
                 if writes:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from parity.common.diagnosis import limits
 from parity.common.external.pairs.operation_names import NAMES
-from parity.common.external.process.operations import COUNTS, fingerprint
+from parity.common.external.process.operations import COUNTS, fingerprint, key_of_result
 from parity.common.external.process.pass_result import Array, Arrays
 from parity.common.external.process.worker import ExternalWorker
 
@@ -108,7 +108,7 @@ class Computation:
             Operation(
                 number,
                 each["name"],
-                (each["key"],) * len(each["results"]),
+                tuple(key_of_result(each["key"], place) for place in range(len(each["results"]))),
                 next(iter(each["lines"]), ""),
                 tuple(map(Argument.of, each["arguments"])),
                 tuple(each["results"]),
@@ -121,7 +121,11 @@ class Computation:
         ]
         # What an operation only hands on has been made before: a transposition that is undone, say.
         self.operations = [
-            replace(each, results=new, keys=each.keys[: len(new)])
+            replace(
+                each,
+                results=new,
+                keys=tuple(key for r, key in zip(each.results, each.keys, strict=True) if r in new),
+            )
             for each in self.operations
             for new in [tuple(r for r in each.results if r > max(each.tensors, default=-1))]
         ]

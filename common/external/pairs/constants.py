@@ -62,9 +62,10 @@ def _seen(bench: Bench) -> list[TensorComparison]:
 
 
 def _losses(bench: Bench) -> list[TensorComparison]:
-    """Of both losses; nothing where the targets do not suit them yet."""
+    """Of both losses, given equal outputs; nothing where the targets do not suit them yet."""
     try:
-        return losses(bench, bench.reference(True), bench.torch_pass(True))
+        trace = bench.trace(True)
+        return losses(bench, trace.reference, trace.injected)
     except ExternalModelError:
         return []
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
+from parity.common.base.errors import ExternalModelError
 from parity.common.diagnosis import limits
 from parity.common.diagnosis.result import Explanation
 from parity.common.external.pairs.bench import Bench
@@ -42,7 +43,11 @@ def fitting_setting(
         training: the mode. loss: of the user's own, whose functions are tried, too.
     """
     nearest: tuple[FunctionSetting, tuple[str, str], float] | None = None
-    for function, ways in bench.torch.function_settings(bench.inputs[1], loss, training=training).items():
+    try:
+        functions = bench.torch.function_settings(bench.inputs[1], loss, training=training)
+    except ExternalModelError:  # it is called as no function is that we know
+        return None
+    for function, ways in functions.items():
         for way, words in ways.items() if function.partition(" ")[2] in lines else ():
             if bench.searched > limits.LONGEST_IN_ALL:
                 return nearest

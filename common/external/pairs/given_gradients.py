@@ -15,6 +15,7 @@ from parity.common.external.mapping.models import exact_constants
 from parity.common.external.pairs.bench import Bench, frozen_apart
 from parity.common.external.pairs.observed_optimizers import CLIPPED, CLIPS
 from parity.common.external.process.pass_result import Arrays
+from parity.common.external.process.worker import ExternalWorker
 from parity.common.parity.deviation import tensor_deviation
 from parity.common.spec.external.target import Target
 from parity.common.spec.optimizers import parse_optimizer
@@ -27,6 +28,8 @@ Rate = float | Sequence[float] | None
 _STEPS = 4
 # How far beyond a limit a gradient is that shows it.
 _BEYOND = 10.0
+# How much smaller a limit is that is seen to clip more.
+_LESS = 0.98
 _LISTED = 4  # names of tensors
 # One that does something, and the other.
 _SIDES = (("torch", "Keras"), ("Keras", "torch"))
@@ -134,8 +137,7 @@ def _clipping_by_element(
     for (who, other), clip, limit in itertools.product(
         _SIDES, ("clip_value", "clip_norm"), numbers_held(bench)
     ):
-        rule = parse_optimizer({"kind": "sgd", "learning_rate": 1.0, clip: limit, "clip_epsilon": 0.0})
-        clipped = [reference.clip(rule, each) for each in sets]
+        clipped = _clipped(sets, clip, limit)
         reached = (
             n
             for n, each in enumerate(sets)
@@ -154,7 +156,7 @@ def _one_clips(who: str, other: str, clip: str, limit: float, updates: int, besi
     """That one side alone clips, found by experiment. besides: what else is to say of it."""
     does, *ways = (text.format(limit) for text in CLIPPED[clip])
     told = dict(zip(("Keras", "torch"), ways, strict=True))
-    text = f"clipping: {who} {does}, and {other} does not{besides}"
+    text = f"clipping: {who} {does}, and {other} does not so{besides}"
     fix = f"in {other}: {told[other]}; or no clipping in {who}"
     evidence = f"by experiment: given gradients that are clipped so, {other}'s optimizer makes the same {updates} updates"
     return Explanation("setting:clipping", text, "confirmed", fix, evidence)
@@ -224,22 +226,10 @@ def _clipping_otherwise(
     does = []
     for (side, given), optimizer in zip(sides, optimizers, strict=True):
         with exact_constants(bench):
-            before, plain = side.read(), side.update(optimizer, given, rate=rate)
-            moved = {name: np.subtract(value, before[name]) for name, value in plain.items()}
-            for clip, limit in itertools.product(CLIPS, numbers_held(bench)):
-                rule = parse_optimizer(
-                    {"kind": "sgd", "learning_rate": 1.0, clip: limit, "clip_epsilon": 0.0}
-                )
-                clipped = [reference.clip(rule, each) for each in given]
-                if all(np.array_equal(a[n], b[n]) for a, b in zip(given, clipped, strict=True) for n in a):
-                    continue
-                made = side.update(optimizer, clipped, rate=rate)
-                off = (tensor_deviation(moved[n], np.subtract(made[n], before[n])) for n in given[0])
-                if max(off) <= limits.FITS_SPEC_NORM:
-                    does.append((clip, limit, clipped))
-                    break
-            else:
-                return None
+            clip = _clip_of(side, optimizer, given, rate, numbers_held(bench))
+        if clip is None:
+            return None
+        does.append(clip)
     (ours, theirs), rules = (each[:2] for each in does), does[0][2]
     if ours == theirs:
         return None
@@ -256,6 +246,33 @@ def _clipping_otherwise(
         f"by experiment: of gradients that are clipped so already each makes the same {len(sets)} updates"
         + (", and torch's of those clipped as Keras does are Keras's" if alike else ""),
     )
+
+
+def _clip_of(
+    side: ExternalWorker, optimizer: Target, given: Sequence[Arrays], rate: Rate, held: Sequence[float]
+) -> tuple[str, float, list[Arrays]] | None:
+    """How an optimizer clips, by one of some numbers, and gradients that are clipped so already; None where it does by none."""
+    before, plain = side.read(), side.update(optimizer, given, rate=rate)
+
+    def off(clipped: Sequence[Arrays]) -> float:
+        made = side.update(optimizer, clipped, rate=rate)
+        moves = ((np.subtract(each[name], before[name]) for each in (plain, made)) for name in given[0])
+        return max(tensor_deviation(*pair) for pair in moves)
+
+    for clip, limit in itertools.product(CLIPS, held):
+        clipped = _clipped(given, clip, limit)
+        if all(np.array_equal(a[n], b[n]) for a, b in zip(given, clipped, strict=True) for n in a):
+            continue
+        # A larger limit changes nothing either; one that is a little smaller does.
+        if off(clipped) <= limits.FITS_SPEC_NORM < off(_clipped(given, clip, limit * _LESS)):
+            return clip, limit, clipped
+    return None
+
+
+def _clipped(given: Sequence[Arrays], clip: str, limit: float) -> list[Arrays]:
+    """Gradients as a rule clips them."""
+    rule = parse_optimizer({"kind": "sgd", "learning_rate": 1.0, clip: limit, "clip_epsilon": 0.0})
+    return [reference.clip(rule, each) for each in given]
 
 
 def _decay(

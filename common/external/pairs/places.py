@@ -41,8 +41,7 @@ class Replacement:
 
     def make(self, bench: Bench) -> Replacement:
         """Have it so, and return what takes it back."""
-        bench.torch.replace(self.key, self.training, self.inference)
-        return Replacement(self.key)
+        return Replacement(self.key, *bench.torch.replace(self.key, self.training, self.inference))
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,6 +24,9 @@ from parity.common.external.pairs.forms import simplified
 from parity.common.external.pairs.operation_names import CALLED, IGNORED, NAMES, SAID, SILENT, USUAL
 from parity.common.external.process.operations import COUNTS
 
+_WITH_MEANS = ("std_mean", "var_mean")
+# They give all parts of a tensor along an axis, of torch and of TensorFlow.
+_UNSTACKED = ("unbind", "Unpack")
 # How torch calls a linear interpolation.
 _ALONG_ONE, _ALONG_BOTH = "upsample_linear1d", "upsample_bilinear2d"
 
@@ -110,6 +113,12 @@ class Reader:
 
 
 def _operation(made: Operation, reader: Reader, result: int | None = None) -> Expression:
+    if made.name in _WITH_MEANS and result is not None:
+        return _with_mean(made, reader, result)
+    if made.name in _UNSTACKED and result is not None:
+        axis = made.settings.get("dim", made.settings.get("axis", 0))
+        settings = (("axis", axis), ("index", made.results.index(result)))
+        return Expression("take", (reader.read(made.tensors[0]),), settings)
     special = _SPECIAL.get(made.name)
     found = None if special is None else special(made, reader)
     return _as_called(made, reader, result) if found is None else found
@@ -286,6 +295,14 @@ def _mean(made: Operation, reader: Reader) -> Expression | None:
     )
 
 
+def _with_mean(made: Operation, reader: Reader, result: int) -> Expression:
+    """One of the two that torch's `std_mean` and `var_mean` give: how numbers spread, and their mean."""
+    read = _as_called(made, reader)
+    if made.results.index(result):
+        return replace(read, name="mean", settings=tuple(s for s in read.settings if s[0] != "correction"))
+    return replace(read, name=made.name.partition("_")[0])
+
+
 def _norm(made: Operation, reader: Reader) -> Expression | None:
     """torch's `linalg_vector_norm`, of the usual order."""
     if made.settings.get("ord", 2) != 2:
@@ -312,6 +329,21 @@ def _attention(made: Operation, reader: Reader) -> Expression | None:
     if mask:
         scores = simplified(Expression("add", (scores, reader.read(mask[0]))))
     return Expression("matmul", (Expression("softmax", (scores,), line=made.line), reader.read(value)))
+
+
+def _clamp(made: Operation, reader: Reader) -> Expression | None:
+    """torch's `clamp` on one side alone."""
+    rest = [each.literal for each in made.arguments[1:]]
+    bounds = {"min": rest[0] if rest else None, "max": rest[1] if len(rest) > 1 else None} | {
+        name: made.settings[name] for name in ("min", "max") if name in made.settings
+    }
+    given = [(name, bound) for name, bound in bounds.items() if _is_number(bound)]
+    if len(given) != 1 or len(made.tensors) != 1:
+        return None
+    ((name, bound),) = given
+    return Expression(
+        "maximum" if name == "min" else "minimum", (reader.read(made.tensors[0]), _number(bound))
+    )
 
 
 def _masked_fill(made: Operation, reader: Reader) -> Expression:
@@ -447,6 +479,7 @@ _SPECIAL: dict[str, Callable[[Operation, Reader], Expression | None]] = {
     "Mean": _mean,
     "mean": _mean,
     "masked_fill": _masked_fill,
+    "clamp": _clamp,
     "linalg_vector_norm": _norm,
     "_scaled_dot_product_flash_attention_for_cpu": _attention,
     "_scaled_dot_product_efficient_attention": _attention,

@@ -23,7 +23,14 @@ from parity.common.external.pairs.computations import (
 )
 from parity.common.external.pairs.constant_arrays import apart_in_words, known_numbers
 from parity.common.external.pairs.difference_told import explanation_of
-from parity.common.external.pairs.differences import BY_ITSELF, Difference, alike, differences, is_weak
+from parity.common.external.pairs.differences import (
+    BY_ITSELF,
+    RECURRENT,
+    Difference,
+    alike,
+    differences,
+    is_weak,
+)
 from parity.common.external.pairs.explain import Attribution, DeviatingTensor, made
 from parity.common.external.pairs.expressions import CAUSAL, HIDDEN, UNNAMED, Expression
 from parity.common.external.pairs.places import Place, Replacement, Substitution, recorded
@@ -329,7 +336,7 @@ class View:
         """Of two constants what they are, and how they differ; of other results how, where one is the other times a number, say."""
         both = (found.torch, found.keras)
         if found.kind == "other":
-            return replace(found, apart=self._apart(*both))
+            return replace(found, apart=self._apart(*both) or self._unpackable(*both))
         if not all(_is_constant(each) and each.tensor is not None for each in both):
             return found
         (theirs,), (ours,) = (
@@ -357,6 +364,21 @@ class View:
         # As it lies first: another order of axes may be it by chance.
         said = (apart_in_words(theirs, each) for each in arrangements(ours, theirs.shape))
         return next((each for each in said if each and not each.startswith("up to")), "")
+
+    def _unpackable(self, torch: Expression, keras: Expression) -> str:
+        """That torch packs by lengths what Keras's mask hides between others; '' where it is not so."""
+        if keras.name not in RECURRENT or not any(
+            each.name == "pack_padded_sequence" for each in torch.parts()
+        ):
+            return ""
+        masks = (
+            each.tensor for part in keras.parts() if part.name in RECURRENT for each in part.operands[1:]
+        )
+        for value in self.keras.values(*(tensor for tensor in masks if tensor is not None)):
+            seen = value.astype(bool)
+            if value.ndim == 2 and (seen[:, 1:] & ~seen[:, :-1]).any():
+                return "of lengths, and Keras's mask hides steps between others, too, which no length says"
+        return ""
 
     def _is_order(self, found: Difference) -> bool:
         """Whether torch takes in another order by a gather what Keras takes as it is."""

@@ -53,7 +53,7 @@ class Recording:
             records: whether operations are recorded, or only replaced.
         """
         self._replaced, self.records = replaced, records
-        self._names = {key.partition(" ")[0] for key in replaced}
+        self._names = {key.partition(" ")[0].partition(":")[0] for key in replaced}
         self.over = self.paused = False
         self._built: list[tuple[str, int]] = []
         self.operations: list[dict[str, Any]] = []
@@ -165,6 +165,12 @@ class Recording:
                 if value.size <= _FEW and np.isfinite(value).all()
             },
         }
+
+
+def key_of_result(key: str, number: int) -> str:
+    """Of the key of an operation that of one of its results: the first has that of the operation."""
+    name, _, rest = key.partition(" ")
+    return f"{name}:{number} {rest}" if number else key
 
 
 def plain(value: Any) -> Any:

@@ -98,6 +98,8 @@ class ExternalWorker:
         self.alterations = 0
         # Outputs that are for the loss alone, and are not compared.
         self.loss_terms: frozenset[str] = frozenset()
+        # What operations give instead of their own, by key.
+        self._replaced: dict[str, tuple[Array | None, Array | None]] = {}
         self._lock = threading.Lock()
         self._failed: str | None = None
         self._owed = True
@@ -132,6 +134,7 @@ class ExternalWorker:
                 if not self._child.running:
                     raise
             self.target, self._failed, self.loss_terms = _target(target), None, frozenset()
+            self._replaced.clear()
             self._child.name = self._name()
             self._child.send("build", {"target": self.target.to_dict(), "seed": seed, "exact": exact})
             self._owed = True
@@ -340,11 +343,17 @@ class ExternalWorker:
         """The tensors of the pass that was recorded last, by their numbers."""
         return list(self._ask("operation_values", numbers=list(numbers)))
 
-    def replace(self, key: str, training: Array | None, inference: Array | None) -> None:
+    def replace(
+        self, key: str, training: Array | None, inference: Array | None
+    ) -> tuple[Array | None, Array | None]:
         """Have an operation of torch's, by its key, give other values from now on, of its result's shape, by the mode of a pass;
-        None: its own.
+        None: its own. Returns those of before.
         """
         self._ask("replace", key=key, training=training, inference=inference)
+        before = self._replaced.pop(key, (None, None))
+        if training is not None or inference is not None:
+            self._replaced[key] = training, inference
+        return before
 
     def close(self) -> None:
         """End the process, politely and then by force."""

@@ -62,6 +62,9 @@ _ARGUMENTS: dict[str, tuple[str, ...]] = {
     "topk": ("k", "dim", "largest"),
     "cross_entropy": ("target", "weight", "size_average", "ignore_index", "reduce", "reduction"),
     "nll_loss": ("target", "weight", "size_average", "ignore_index", "reduce", "reduction"),
+    "binary_cross_entropy_with_logits": (
+        *("target", "weight", "size_average", "reduce", "reduction", "pos_weight"),
+    ),
     "smooth_l1_loss": ("target", "size_average", "reduce", "reduction", "beta"),
     "huber_loss": ("target", "reduction", "delta"),
 }
@@ -265,6 +268,18 @@ def _averaged_over_all(func: Callable[..., Any], args: Any, kwargs: Settings, gi
     }
 
 
+def _weighted(func: Callable[..., Any], args: Any, kwargs: Settings, given: Settings) -> Ways:
+    """Numbers that weigh what is positive as weights of all, and the other way round."""
+    pairs = (("pos_weight", "weight"), ("weight", "pos_weight"))
+    have = [(one, other) for one, other in pairs if given.get(one) is not None and given.get(other) is None]
+    if len(have) != 1:
+        return {}
+    ((one, other),) = have
+    rest = {name: value for name, value in given.items() if name not in (one, other)}
+    made = partial(func, args[0], **rest, **{other: given[one]})
+    return {other: (f"these numbers as {one}", f"them as {other}", made)}
+
+
 def _huber(func: Callable[..., Any], args: Any, kwargs: Settings, given: Settings) -> Ways:
     beta, reduction = given.get("beta", 1.0), given.get("reduction", "mean")
     made = partial(F.huber_loss, args[0], given["target"], reduction=reduction, delta=beta)
@@ -287,6 +302,7 @@ def _squared(func: Callable[..., Any], args: Any, kwargs: Settings, given: Setti
 
 _OTHERWISE: dict[str, Callable[..., Ways]] = {
     **dict.fromkeys(("cross_entropy", "nll_loss"), _averaged_over_all),
+    "binary_cross_entropy_with_logits": _weighted,
     "smooth_l1_loss": _huber,
     "huber_loss": _smooth_l1,
     **dict.fromkeys(("norm", "linalg_vector_norm", "linalg_norm", "pairwise_distance", "cdist"), _squared),
