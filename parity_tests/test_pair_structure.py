@@ -552,6 +552,13 @@ WRONG = [
             )
         ],
     ),
+    # Of two results of one operation each is put right by itself, and stays so.
+    (
+        "capped",
+        "Capped",
+        "whole",
+        [("forward/first", "operation:left_out", "minimum(the input x, 0.5), and so for 1 more: second")],
+    ),
     ("penalized", "Plain", None, [("penalty", "penalty", "kernel_regularizer of first is l2 0.1")]),
     ("constrained", "Plain", None, [("update/first/kernel", "constraint", "UnitNorm(axis=0)")]),
     (
@@ -874,6 +881,7 @@ def test_what_is_wired_otherwise_is_named(
             ("experts", "Experts"),
             ("hidden", "Hidden"),
             ("resized", "Resized"),
+            ("capped", "Capped"),
         ]
     ),
 )

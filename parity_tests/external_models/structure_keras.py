@@ -489,3 +489,13 @@ def resized() -> keras.Model:
     y = layers.Lambda(lambda h: tf.image.resize(h, (12, 12), "bicubic"), name="larger")(y)
     y = layers.Conv2D(5, 3, activation="relu", name="mixed")(y)
     return keras.Model(x, layers.Dense(3, name="head")(layers.GlobalAveragePooling2D(name="pooled")(y)))
+
+
+def capped() -> keras.Model:
+    """Two halves, each of at most a half."""
+    x = keras.Input((6,))
+    parts = ops.unstack(ops.reshape(ops.minimum(x, 0.5), (-1, 2, 3)), axis=1)
+    first, second = (
+        layers.Dense(4, name=name)(part) for name, part in zip(("first", "second"), parts, strict=False)
+    )
+    return keras.Model(x, layers.Dense(3, name="head")(first * second))

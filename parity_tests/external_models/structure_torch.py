@@ -707,3 +707,17 @@ class Resized(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         y = F.interpolate(self.first(x), (12, 12), mode="bicubic", antialias="kernel" not in self.wrong)
         return self.head(F.relu(self.mixed(y)).mean((2, 3)))
+
+
+class Capped(nn.Module):
+    """wrong: 'whole', there is no limit."""
+
+    def __init__(self, wrong: str = "") -> None:
+        super().__init__()
+        self.wrong = wrong
+        self.first, self.second, self.head = nn.Linear(3, 4), nn.Linear(3, 4), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x if "whole" in self.wrong else x.clamp(max=0.5)
+        first, second = x.view(-1, 2, 3).unbind(1)
+        return self.head(self.first(first) * self.second(second))
