@@ -668,13 +668,25 @@ def test_dropout_is_trained_as_it_is(parity: Cli) -> None:
             said + err
         )
         assert "lint: no settings differ" in err, "Keras's activation is a layer in torch"
-        assert "constants that the models' code rounds to float32" in err
+        assert (
+            "the models' code is imported with float64 where it says float32: constants that it rounds" in err
+        )
         runs = read_session(out).records
         assert len(runs) == (2 if more else 4)
         losses.append(float(runs[0].columns["loss_sum"][0]))
     spec = (parity.folder / "out0" / "pair.yaml").read_text()
     assert "stochastic: keyed" in spec and "constants: exact_from_build" in spec
     assert abs(losses[0] - losses[1]) > 0.01, losses
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("torch", "code"), [("Net", 0), ("wrong", 1)])
+def test_code_for_float32_is_compared_in_float64(parity: Cli, torch: str, code: int) -> None:
+    """As it is written Keras's does not run in float64, and each side rounds otherwise."""
+    models = (f"--keras={MODELS}.float32_keras:build", f"--torch={MODELS}.float32_torch:{torch}")
+    ended, out, err = parity("pair", *models, "--data", ROWS, "--steps", 4, "--replicas", 1, "--out", torch)
+    assert (ended, "imported with float64 where it says float32" in err) == (code, True), out + err
+    assert ("0.7007" in out or "number" in out) == bool(code), out
 
 
 @pytest.mark.slow

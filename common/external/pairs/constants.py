@@ -17,7 +17,10 @@ from parity.common.external.pairs.bench import Bench, LoadedPair, losses
 from parity.common.external.pairs.dropout import settle_randomness
 from parity.common.external.pairs.request import PairRequest
 from parity.common.external.process.pass_result import Arrays
+from parity.common.external.process.serving import mixes_types
 from parity.common.spec.external.mapping import Mapping
+
+_SAYS = "the models' code is imported with float64 where it says float32"
 
 
 def settle_built_constants(
@@ -32,13 +35,16 @@ def settle_built_constants(
     Returns:
         The models as they are from now on, and a line that says so; '' where nothing changed.
     """
+    if opened.built_exact:
+        return opened, f"{_SAYS}: as it is written its code mixes both"
     bench = Bench(**vars(opened), mapping=mapping)
-    before = _seen(bench)
-    if not any(limits.LIVE_FLOAT64 < one.deviation <= limits.OF_FLOAT32_CONSTANTS for one in before):
+    before, mixed = _seen(bench)
+    rounded = (limits.LIVE_FLOAT64 < one.deviation <= limits.OF_FLOAT32_CONSTANTS for one in before)
+    if not mixed and not any(rounded):
         return opened, ""
     try:
         _build(asked, opened, mapping, canonical, exact=True)
-        after = _seen(bench)
+        after, _ = _seen(bench)
     except ExternalModelError:
         after = []
     if not _better(before, after):
@@ -46,28 +52,22 @@ def settle_built_constants(
         return opened, ""
     agree = [sum(one.agrees for one in rows) for rows in (before, after)]
     return replace(opened, built_exact=True), (
-        "constants that the models' code rounds to float32, each side in its own steps: with float64 where it says float32"
-        f" {agree[1]} of {len(after)} places agree instead of {agree[0]}, and the models are compared so; no fault of the port"
+        f"{_SAYS}: constants that it rounds, each side in its own steps; {agree[1]} of {len(after)} places agree instead of {agree[0]}, and the models are compared so; no fault of the port"
     )
 
 
-def _seen(bench: Bench) -> list[TensorComparison]:
-    """Each point by itself, the outputs and the losses of both."""
+def _seen(bench: Bench) -> tuple[list[TensorComparison], bool]:
+    """Each point by itself, the outputs, and the losses given equal outputs, where the targets suit them yet; and whether their code mixes both types."""
     with exact_constants(bench):
         try:
             rows = list(bench.trace(False).tensors)
         except ExternalModelError:
             rows = bench.passes(bench.reference(False), bench.torch_pass(False), False)
-        return [*rows, *_losses(bench)]
-
-
-def _losses(bench: Bench) -> list[TensorComparison]:
-    """Of both losses, given equal outputs; nothing where the targets do not suit them yet."""
-    try:
-        trace = bench.trace(True)
-        return losses(bench, trace.reference, trace.injected)
-    except ExternalModelError:
-        return []
+        try:
+            trace = bench.trace(True)
+            return [*rows, *losses(bench, trace.reference, trace.injected)], False
+        except ExternalModelError as error:
+            return rows, mixes_types(str(error))
 
 
 def _build(asked: PairRequest, opened: LoadedPair, mapping: Mapping, canonical: Arrays, exact: bool) -> None:

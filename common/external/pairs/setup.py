@@ -23,6 +23,7 @@ from parity.common.external.pairs.request import PairRequest, Samples
 from parity.common.external.process.layouts import to_torch_input
 from parity.common.external.process.objective import BatchLoss, step_of
 from parity.common.external.process.pass_result import Arrays, PassResult, same
+from parity.common.external.process.serving import mixes_types
 from parity.common.external.process.worker import ExternalWorker
 from parity.common.parity.deviation import tensor_deviation
 from parity.common.spec import TrainSpec
@@ -43,12 +44,23 @@ _HELD_OUT = 5  # one sample of so many is evaluated on
 
 
 def open_pair(asked: PairRequest, keras: ExternalWorker, torch: ExternalWorker) -> LoadedPair:
-    """Build both models and trace a pass of each.
+    """Build both models and trace a pass of each; where types meet, with float64 wherever their code says float32.
 
     Raises:
         ExternalModelError: one of them cannot be built or called with these samples, or what it is trained by is not known.
         SpecError: the samples cannot be read.
     """
+    try:
+        return _opened(asked, keras, torch)
+    except ExternalModelError as error:
+        if not mixes_types(str(error)):
+            raise
+        for side, target in ((keras, asked.keras), (torch, asked.torch)):
+            side.hold(target, seed=asked.seed, exact=True)
+        return replace(_opened(asked, keras, torch), built_exact=True)
+
+
+def _opened(asked: PairRequest, keras: ExternalWorker, torch: ExternalWorker) -> LoadedPair:
     samples = asked.data.rows(0, min(asked.global_batch, asked.data.samples))
     inputs = samples.inputs
     if samples.weights is not None and not samples.weights.any():

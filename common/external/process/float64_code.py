@@ -19,8 +19,8 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
-# By what code says, what it says for float64; the first is as long, so that columns stay.
-_WIDER = {"float32": "float64", "complex64": "complex128"}
+# By what code says, what it says for float64.
+_WIDER = {"float32": "float64", "complex64": "complex128", "FloatTensor": "DoubleTensor"}
 # They read what was written as float32.
 _READERS = ("frombuffer", "fromfile", "fromstring", "memmap", "decode_raw")
 _INSTALLED = tuple(
@@ -106,7 +106,7 @@ class _Code:
         if on == self.is_wide:
             return
         for name in [name for name, module in sys.modules.items() if self._is_beside(name, module)]:
-            linecache.cache.pop(str(sys.modules[name].__file__), None)
+            linecache.cache.pop(str(getattr(sys.modules[name], "__file__", None)), None)
             del sys.modules[name]
         if on:
             sys.meta_path.insert(0, self._finder)
@@ -114,15 +114,13 @@ class _Code:
             sys.meta_path.remove(self._finder)
 
     def _is_beside(self, name: str, module: Any) -> bool:
-        """Whether a module is one that was named, of its package, or in its folder."""
+        """Whether a module is one that was named, of its package, or in its folder; a package may have no file."""
         file = getattr(module, "__file__", None)
-        if not _is_users(name, file):
-            return False
-        packages = {named.partition(".")[0] for named in self._named}
+        within = name.partition(".")[0] in {named.partition(".")[0] for named in self._named}
+        if file is None or not _is_users(name, file):
+            return file is None and within
         files = (getattr(sys.modules.get(named), "__file__", None) for named in self._named)
-        return name.partition(".")[0] in packages or Path(str(file)).parent in {
-            Path(each).parent for each in files if each
-        }
+        return within or Path(file).parent in {Path(each).parent for each in files if each}
 
 
 CODE = _Code()

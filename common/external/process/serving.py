@@ -39,6 +39,11 @@ _MIXED = [re.compile(rf"\b({names})\b", re.IGNORECASE) for names in ("float|floa
 _ROUNDING = 1000
 
 
+def mixes_types(error: str) -> bool:
+    """Whether the text of an error is of a float32 tensor that meets a float64 one."""
+    return all(name.search(error) for name in _MIXED)
+
+
 class Session(Service):
     """One model, and what can be asked about it: a public method for each question.
 
@@ -71,7 +76,7 @@ class Session(Service):
 
     def explain(self, error: BaseException) -> str:
         """Return an error of the user's code in one line, and what to do where types meet."""
-        mixed = self._precision == "float64" and all(name.search(str(error)) for name in _MIXED)
+        mixed = self._precision == "float64" and mixes_types(str(error))
         hint = (
             "; somewhere its code makes float32 of what is float64 here: give it the type of the inputs"
             if mixed
