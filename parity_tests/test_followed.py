@@ -135,7 +135,7 @@ NAMED = [
     (
         "torch",
         "torch_by hand",
-        "weight decay: 0.0005 times the weights is in the candidate's gradients, and neither in",
+        "weight decay: 0.0005 times the weights is in the candidate's gradients, and not in",
     ),
     (
         "decayed",

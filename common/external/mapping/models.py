@@ -30,6 +30,7 @@ from parity.common.spec.losses import MeanSquaredError
 
 _LISTED = 4
 _PROBED = 4
+_AXES = ("a", "b", "c")
 # Fewer numbers may be multiples by chance.
 _FEWEST = 4
 
@@ -146,13 +147,49 @@ def _mapped(models: TracedModels, given: Path | None) -> Mapping:
             ways = itertools.product(_in_orders(ours), _in_orders(theirs))
             every = [each for sides in ways for each in _in_layouts(propose(*sides, hints), ours)]
             proposed = min(every, key=lambda each: outputs_apart(each, models.keras, models.torch, *probes))
-        return _with_own_constants(refine(proposed, models.keras, models.torch, *probes), models, probes)
+        refined = refine(proposed, models.keras, models.torch, *probes)
+        turned = _in_order_of_axes(refined, ours)
+        if turned != refined and _apart(turned, models, probes) < _apart(refined, models, probes):
+            refined = refine(turned, models.keras, models.torch, *probes)
+        return _with_own_constants(refined, models, probes)
     mapping = read_mapping(given)
     mapping.check(ours, theirs)
     if not mapping.layers:
         mapping = mapping.model_copy(update={"layers": propose(ours, theirs, mapping).layers})
     # Two tensors of one shape, exchanged by hand, fit as well.
     return refine(mapping, models.keras, models.torch, *_probes(models), keep=True)
+
+
+def _apart(mapping: Mapping, models: TracedModels, probes: tuple[Arrays, Arrays]) -> float:
+    return outputs_apart(mapping, models.keras, models.torch, *probes)
+
+
+def _in_order_of_axes(mapping: Mapping, keras: Outline) -> Mapping:
+    """A mapping with kernels whose sides are equal in the order of axes that the shapes of another kernel tell, as of bands that torch has
+    before height and width.
+    """
+    shapes = {info.name: info.shape for info in keras.tensors}
+    orders = {len(order): order for pair in mapping.tensors if (order := _order_of_axes(pair.rule))}
+    pairs = []
+    for pair in mapping.tensors:
+        sides = shapes[pair.keras[0]][:-2]
+        order = orders.get(len(sides)) if pair.rule == "conv" and len({*sides}) == 1 else None
+        if order is not None:
+            names = _AXES[: len(order)]
+            rule = f"{' '.join(names)} i o -> o i {' '.join(names[place] for place in order)}"
+            pair = pair.model_copy(update={"rule": rule})
+        pairs.append(pair)
+    return mapping.model_copy(update={"tensors": tuple(pairs)})
+
+
+def _order_of_axes(rule: str) -> list[int] | None:
+    """By a rule for a convolution's kernel, 'a b c i o -> o i c a b', which of Keras's axes each of torch's is; None where it is their own order."""
+    ours, _, theirs = (part.split() for part in rule.partition(" -> "))
+    sides = ours[:-2]
+    if len(sides) < 2 or ours[-2:] != theirs[1::-1] or sorted(sides) != sorted(theirs[2:]):
+        return None
+    order = [sides.index(name) for name in theirs[2:]]
+    return order if order != sorted(order) else None
 
 
 def _with_own_constants(mapping: Mapping, models: TracedModels, probes: tuple[Arrays, Arrays]) -> Mapping:
@@ -175,7 +212,7 @@ def _with_own_constants(mapping: Mapping, models: TracedModels, probes: tuple[Ar
         without = mapping.model_copy(
             update={"tensors": rest, "ignored": Reasons(keras=sides[0], torch=sides[1])}
         )
-        apart = [outputs_apart(each, models.keras, models.torch, *probes) for each in (mapping, without)]
+        apart = [_apart(each, models, probes) for each in (mapping, without)]
         mapping = without if apart[1] < apart[0] else mapping
     return mapping
 

@@ -259,13 +259,13 @@ def _averaged_over_all(func: Callable[..., Any], args: Any, kwargs: Settings, gi
         return {}
     by = "the sum of the weights" if given.get("weight") is not None else "how many targets are not ignored"
     apart = partial(func, *args, **{**kwargs, "reduction": "none"})
-    return {
-        "mean of all": (
-            f"a mean that is divided by {by}",
-            "reduction='none', then mean()",
-            lambda: apart().mean(),
-        )
-    }
+    has = f"a mean that is divided by {by}"
+    ways: Ways = {"mean of all": (has, "reduction='none', then mean()", lambda: apart().mean())}
+    if ignored and given.get("weight") is not None:
+        count = int((given["target"] != given.get("ignore_index", -100)).sum())
+        due = "reduction='sum', divided by how many targets are not ignored"
+        ways["mean of those"] = has, due, lambda: apart().sum() / count
+    return ways
 
 
 def _weighted(func: Callable[..., Any], args: Any, kwargs: Settings, given: Settings) -> Ways:
