@@ -12,7 +12,7 @@ class Net(nn.Module):
         self.head = nn.Linear(6, 3)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.head((x - self.mean) * self.gain)
+        return self.head(((x - self.mean) * self.gain - 0.3) / 0.2**0.5)
 
 
 def wrong() -> Net:

@@ -18,6 +18,7 @@ held.append(EXACT.instead_of)
 _grayscale, _standardization = tf.image.rgb_to_grayscale, tf.image.per_image_standardization
 # Methods that are computed in float32.
 _ROUNDED = ("bilinear", "bicubic")
+_converted = keras.layers.Normalization.convert_weight
 _cast, _resize, _ctc, _keras_ctc = tf.cast, tf.image.resize, tf.nn.ctc_loss, backend.nn.ctc_loss
 
 
@@ -147,7 +148,19 @@ def _exact_l1(regularizer: Any, x: Any) -> Any:
     return tf.cast(np.float64(written), x.dtype) * tf.reduce_sum(tf.abs(x))
 
 
+def _exact_statistics(layer: Any, weight: Any) -> Any:
+    """The mean or variance that a Normalization layer was given, which Keras keeps as float32."""
+    given = {id(layer.mean): layer.input_mean, id(layer.variance): layer.input_variance}.get(id(weight))
+    if given is None or layer.compute_dtype != "float64":
+        return _converted(layer, weight)
+    kept = np.broadcast_to(np.asarray(given, np.float64), layer._mean_and_var_shape)
+    if not np.array_equal(kept, kept.astype(np.float32)):
+        _note("the mean and variance of Normalization")
+    return tf.constant(kept.reshape(layer._broadcast_shape))
+
+
 EXACT.replacements = (
+    (keras.layers.Normalization, "convert_weight", _exact_statistics),
     (keras.regularizers.L1, "__call__", _exact_l1),
     (tf, "cast", _exact_cast),
     # TensorFlow's own functions call it by this name.
