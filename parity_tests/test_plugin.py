@@ -421,3 +421,17 @@ def test_outside_of_pytest_it_says_so() -> None:
 
 def test_each_tolerance_says_why() -> None:
     assert all(tolerance.reason and 0 < tolerance.limit < 1e-3 for tolerance in TOLERANCES.values())
+
+
+@pytest.mark.slow
+def test_code_for_float32_is_compared_in_float64(tmp_path: Path) -> None:
+    """Constants of code for float32 fail no assertion, and another constant does."""
+    models, rows = "parity_tests.external_models.float32", np.random.default_rng(0).normal(size=(5, 6))
+    with Assertions() as assertions:
+        assertions.same_forward(
+            f"{models}_keras:build", f"{models}_torch:Net", rows, folder=tmp_path / "right"
+        )
+        with pytest.raises(AssertionError, match="do not compute the same"):
+            assertions.same_forward(
+                f"{models}_keras:build", f"{models}_torch:wrong", rows, folder=tmp_path / "wrong"
+            )

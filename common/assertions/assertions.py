@@ -25,6 +25,7 @@ from parity.common.external.lint.lint import Difference
 from parity.common.external.mapping.models import check_mapped, exact_constants, map_models
 from parity.common.external.pairs import setup
 from parity.common.external.pairs.bench import OUTPUT, Bench, LoadedPair
+from parity.common.external.pairs.constants import settle_built_constants
 from parity.common.external.pairs.diagnose import diagnose_pair
 from parity.common.external.pairs.dropout import give_masks, settle_randomness
 from parity.common.external.pairs.pair import MAPPING, WEIGHTS, Outcome, PairOptions, Processes, compare_pair
@@ -110,7 +111,9 @@ class Assertions(AbstractContextManager["Assertions"]):
                 check_mapped(found, opened.outlines, folder / MAPPING)
             if training:
                 settle_randomness(asked, opened)
-            setup.copy_weights(asked, opened, found)
+            canonical = setup.copy_weights(asked, opened, found)
+            if asked.precision == "float64":
+                opened, _ = settle_built_constants(asked, opened, found, canonical)
             if training:
                 give_masks(asked, opened, found)
             bench = setup.bench_of(asked, opened, found)
