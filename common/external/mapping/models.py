@@ -172,8 +172,8 @@ def _in_order_of_axes(mapping: Mapping, keras: Outline) -> Mapping:
     orders = {len(order): order for pair in mapping.tensors if (order := _order_of_axes(pair.rule))}
     pairs = []
     for pair in mapping.tensors:
-        sides = shapes[pair.keras[0]][:-2]
-        order = orders.get(len(sides)) if pair.rule == "conv" and len({*sides}) == 1 else None
+        sides = shapes[pair.keras[0]][:-2] if pair.rule == "conv" else ()
+        order = orders.get(len(sides)) if len({*sides}) == 1 else None
         if order is not None:
             names = _AXES[: len(order)]
             rule = f"{' '.join(names)} i o -> o i {' '.join(names[place] for place in order)}"

@@ -38,6 +38,8 @@ def settle_built_constants(
     if opened.built_exact:
         return opened, f"{_SAYS}: as it is written its code mixes both"
     bench = Bench(**vars(opened), mapping=mapping)
+    if _agree(bench):
+        return opened, ""
     before, mixed = _seen(bench)
     rounded = (limits.LIVE_FLOAT64 < one.deviation <= limits.OF_FLOAT32_CONSTANTS for one in before)
     if not mixed and not any(rounded):
@@ -56,18 +58,39 @@ def settle_built_constants(
     )
 
 
+def _agree(bench: Bench) -> bool:
+    """Whether outputs and losses do, of which a few passes say so."""
+    with exact_constants(bench):
+        passes = [side.forward(inputs, taps=False) for side, _, inputs in bench.sides]
+        try:
+            rows = losses(bench, bench.reference(True), bench.torch_pass(True))
+        except ExternalModelError:
+            return False
+        return all(one.agrees for one in (*bench.outputs(*passes), *rows))
+
+
 def _seen(bench: Bench) -> tuple[list[TensorComparison], bool]:
-    """Each point by itself, the outputs, and the losses given equal outputs, where the targets suit them yet; and whether their code mixes both types."""
+    """Each point by itself, the losses given equal outputs, where the targets suit them yet, and outputs and losses as they are; and whether
+    the losses' code mixes both types.
+    """
     with exact_constants(bench):
         try:
-            rows = list(bench.trace(False).tensors)
+            trace = bench.trace(False)
+            rows = [*trace.tensors, *_as_they_are(bench.outputs(trace.reference, trace.as_trained))]
         except ExternalModelError:
             rows = bench.passes(bench.reference(False), bench.torch_pass(False), False)
         try:
             trace = bench.trace(True)
-            return [*rows, *losses(bench, trace.reference, trace.injected)], False
+            by_itself, as_it_is = (
+                losses(bench, trace.reference, each) for each in (trace.injected, trace.as_trained)
+            )
+            return [*rows, *by_itself, *_as_they_are(as_it_is)], False
         except ExternalModelError as error:
             return rows, mixes_types(str(error))
+
+
+def _as_they_are(rows: Sequence[TensorComparison]) -> list[TensorComparison]:
+    return [replace(one, name=f"as it is: {one.name}") for one in rows]
 
 
 def _build(asked: PairRequest, opened: LoadedPair, mapping: Mapping, canonical: Arrays, exact: bool) -> None:

@@ -124,8 +124,8 @@ class ExternalWorker:
     def hold(self, target: str | Target, *, seed: int = 0, exact: bool = False) -> None:
         """Build another model in the same process, in the place of the one before.
 
-        exact: float64 also where its code asks for float32 while it is built; of Keras's it always is. Modules that have been imported stay so. Raises ExternalModelError where the model cannot be built; the process
-        then holds none.
+        exact: float64 also where its code says float32: the user's modules are imported again, where they were imported otherwise. Raises
+        ExternalModelError where the model cannot be built; the process then holds none.
         """
         with self._lock:
             try:
