@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from parity.common.base.errors import ExternalModelError
 from parity.common.external.mapping.candidate_rules import arrangements, fits
+from parity.common.external.mapping.models import _order_of_axes
 from parity.common.external.mapping.propose import propose
 from parity.common.external.mapping.variants import Variants
 from parity.common.spec.external.mapping import (
@@ -712,3 +713,9 @@ def test_check_names_the_tensor():
         assert said in str(error.value) and "\n" not in str(error.value)
     with pytest.raises(ExternalModelError, match=r"does not name 'a/kernel' \(8, 4\)"):
         good.model_copy(update={"tensors": good.tensors[1:]}).check(keras, torch)
+
+
+def test_the_order_of_a_kernels_axes_is_read_off_its_rule() -> None:
+    assert _order_of_axes("a b c 1 d -> d 1 c a b") == [2, 0, 1]
+    assert _order_of_axes("a b i o -> o i b a") == [1, 0]
+    assert all(_order_of_axes(rule) is None for rule in ("conv", "a b i o -> o i a b", "a b c -> c a b"))
