@@ -243,7 +243,8 @@ def causes_of_loss(bench: Bench, places: Sequence[tuple[Place, Callable[[], floa
     setting, words, left = found
     evidence = f"by experiment: the losses differ by {was:.2g}, and with it by {left:.2g}"
     evidence += "; with other targets, too" if others else ""
-    return [Attribution(in_words(setting, words, bool(others), evidence, ("loss",)))]
+    confirmed = bool(others) and left <= limits.LIVE_FLOAT64
+    return [Attribution(in_words(setting, words, confirmed, evidence, ("loss",)))]
 
 
 def lines_of(bench: Bench, place: Place) -> tuple[str, ...]:
