@@ -621,7 +621,7 @@ WRONG = [
         "zeros",
         [("forward/head", "operation:left_out", "gru(first:0) where Keras computes gru(first:0, first:1)")],
     ),
-    ("states", "States", "unit", [("forward/head", "operation:other", "axis=(1,))), 1e-12)")]),
+    ("states", "States", "unit", [("forward/head", "setting:normalize", "has dim=1, and Keras computes")]),
     (
         "lstm_states",
         "LstmStates",

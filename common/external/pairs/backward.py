@@ -17,7 +17,6 @@ from parity.common.external.pairs.gradient_paths import gradient_causes
 from parity.common.external.pairs.loss_causes import loss_causes
 from parity.common.external.pairs.points import NOWHERE
 from parity.common.external.pairs.search import Search, finding_of
-from parity.common.external.process.pass_result import PassResult
 
 # Of so many layers gradients are explained one by one.
 _LAYERS = 4
@@ -75,7 +74,13 @@ class BackwardSearch:
 
     def run(self, trace: PairTrace) -> Iterator[Finding]:
         """Yield what deviates of what flows back to each layer's output, from the loss on, and of the gradients of parameters."""
-        flowing = self._flowing(trace, trace.injected)
+        flowing = []
+        for point in reversed(self.search.bench.points):
+            due = trace.reference.activation_gradients.get(point.keras)
+            own = trace.injected.activation_gradients.get(point.torch)
+            if point.linear or due is None or own is None or point.torch in trace.misshapen:
+                continue
+            flowing.append(compared(f"backward/{point.name}", due, own, rows=self.search.bench.rows))
         self.search.injected += flowing
         reduced = gradients(self.search.bench, trace.reference, trace.injected)
         self.search.injected += reduced
@@ -87,21 +92,6 @@ class BackwardSearch:
             yield from self._first_of("backward", flowing)
         if not any(finding.stage == "backward" for finding in self.search.findings):
             yield from self._first_of("gradient", reduced)
-
-    def _flowing(self, trace: PairTrace, passed: PassResult) -> list[TensorComparison]:
-        """What flows back to each point in a pass of torch's, the last first."""
-        found = []
-        for point in reversed(self.search.bench.points):
-            due = trace.reference.activation_gradients.get(point.keras)
-            own = passed.activation_gradients.get(point.torch)
-            if (
-                not point.linear
-                and due is not None
-                and own is not None
-                and point.torch not in trace.misshapen
-            ):
-                found.append(compared(f"backward/{point.name}", due, own, rows=self.search.bench.rows))
-        return found
 
     def _frozen(
         self, trace: PairTrace, rows: Sequence[TensorComparison]
@@ -164,8 +154,7 @@ class BackwardSearch:
     ) -> Generator[Finding, None, list[TensorComparison]]:
         """Yield gradients that agree with calls of torch's made otherwise that change nothing else; return the other rows.
 
-        Where something before is wrong, each layer's gradients, and what flows back to it, by themselves: all behind it is given what
-        comes back to Keras's.
+        Where something before is wrong, each layer's gradients by themselves: it is given what comes back to Keras's.
         """
         bench, wrong, limit = self.search.bench, self.search.wrong_loss, float(limits.LIVE_FLOAT64)
         blocked = wrong is not None or self.search.blocks_gradients is not None
@@ -175,10 +164,7 @@ class BackwardSearch:
         send = bench.sent(trace.reference) if blocked else None
 
         def compared_now() -> list[TensorComparison]:
-            passed = bench.torch_pass(True, trace.injections, send=send)
-            return gradients(bench, trace.reference, passed) + (
-                self._flowing(trace, passed) if blocked else []
-            )
+            return gradients(bench, trace.reference, bench.torch_pass(True, trace.injections, send=send))
 
         off = [row for row in rows if not row.agrees and row.deviation > limit]
         if not off or self.search.barrier >= 0:
@@ -203,8 +189,7 @@ class BackwardSearch:
             for cause in gradient_causes(
                 DeviatingTensor(bench, NOWHERE, [], measure, worst), step, limit=limit
             ):
-                stage = "backward" if group[0].name.startswith("backward/") else "gradient"
-                yield finding_of(stage, group, why=cause.explanation)
+                yield finding_of("gradient", group, why=cause.explanation)
                 rows = [row for row in rows if place_of(row) not in names]
         return rows
 
