@@ -55,7 +55,7 @@ def test_modules_are_imported_so_and_as_they_are_again(
     (tmp_path / "float32_helper.py").write_text("import numpy as np\nSCALE = np.float32(0.3)\n")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
-    CODE.name("float32_tables")
+    CODE.remember("float32_tables")
 
     def made() -> tuple[str, str]:
         module = importlib.import_module("float32_tables")
@@ -75,3 +75,18 @@ def test_modules_are_imported_so_and_as_they_are_again(
     assert (name, 'astype("float32")' in source) == ("float32", True), "no bytecode of the other is left"
     for module in ("float32_tables", "float32_helper"):
         del sys.modules[module]
+
+
+def test_a_file_is_read_in_the_encoding_that_it_declares(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = "# -*- coding: latin-1 -*-\nTEXT, KIND = 'é', 'float32'\n"
+    (tmp_path / "float32_latin.py").write_bytes(code.encode("latin-1"))
+    monkeypatch.syspath_prepend(tmp_path)
+    try:
+        CODE.switch(True)
+        module = importlib.import_module("float32_latin")
+    finally:
+        CODE.switch(False)
+        sys.modules.pop("float32_latin", None)
+    assert (module.TEXT, module.KIND) == ("é", "float64")

@@ -42,7 +42,6 @@ _IN_ORDER = (
 )
 _ONE_BY_ONE = ("add", "sub", "mul", "div", "maximum", "minimum", "pow")
 _OVER = ("softmax", "log_softmax", "sum", "mean", "max", "min", "prod", "var", "std", "logsumexp")
-_OPPOSITE = {"eq": "ne", "ne": "eq", "gt": "le", "le": "gt", "lt": "ge", "ge": "lt"}
 RECURRENT = ("lstm", "gru", "simple_rnn")
 KINDS = {
     "number": "another number",
@@ -453,11 +452,6 @@ def alike(one: Expression, other: Expression) -> bool:
         return True
     if one.name == other.name == "not":
         return alike(one.operands[0], other.operands[0])
-    if "not" in (one.name, other.name):
-        denied, plain = (one, other) if one.name == "not" else (other, one)
-        (of,) = denied.operands
-        if _OPPOSITE.get(of.name) == plain.name and len(of.operands) == len(plain.operands):
-            return all(alike(*each) for each in zip(of.operands, plain.operands, strict=True))
     if one.number is not None and other.number is not None:
         if one.number == other.number:
             return True

@@ -63,10 +63,8 @@ def structural_causes(
         if found:
             told = _told(view, tensor, place, point, found, layers)
             break
-    if told and not _is_unclear(told):
-        return told
-    if settings := _by_settings(view, tensor, place, point, keeps, told):
-        return settings
+    if not told or _is_unclear(told):
+        told = _by_settings(view, tensor, place, point, keeps, told) or told
     if told:
         return told
     if tensor.deviation == math.inf and view.has_ends:

@@ -335,10 +335,9 @@ class View:
     def _with_numbers(self, found: Difference) -> Difference:
         """Of two constants what they are, and how they differ; of other results how, where one is the other times a number, say."""
         both = (found.torch, found.keras)
-        if found.kind == "other":
-            return replace(found, apart=self._apart(*both) or self._unpackable(*both))
         if not all(_is_constant(each) and each.tensor is not None for each in both):
-            return found
+            other = found.kind == "other"
+            return replace(found, apart=self._apart(*both) or self._unpackable(*both)) if other else found
         (theirs,), (ours,) = (
             side.values(each.tensor or 0) for side, each in zip((self.torch, self.keras), both, strict=True)
         )
@@ -658,11 +657,8 @@ class View:
 
     def _rounded(self, found: Difference) -> float:
         """How far two constants are apart, that no input or trained weight is part of, by rounding to float32 alone; 0.0 where that is not so."""
-        leaves = [part for side in (found.torch, found.keras) for part in side.parts() if not part.name]
         kept = {info.name for outline in self._bench.outlines for info in outline.tensors if info.buffer}
-        constant = all(
-            part.number is not None or part.text.startswith(UNNAMED) or part.text in kept for part in leaves
-        )
+        constant = _is_constant(found.torch, kept) and _is_constant(found.keras, kept)
         if not constant or found.torch.tensor is None or found.keras.tensor is None:
             return 0.0
         (theirs,), (ours,) = self.torch.values(found.torch.tensor), self.keras.values(found.keras.tensor)
@@ -691,10 +687,12 @@ class View:
         ]
 
 
-def _is_constant(made: Expression) -> bool:
-    """Whether no input or weight is part of it."""
+def _is_constant(made: Expression, kept: Collection[str] = ()) -> bool:
+    """Whether no input or weight is part of it; kept: names of tensors that are constants, too."""
     leaves = (part for part in made.parts() if not part.name)
-    return all(part.number is not None or part.text.startswith(UNNAMED) for part in leaves)
+    return all(
+        part.number is not None or part.text.startswith(UNNAMED) or part.text in kept for part in leaves
+    )
 
 
 def _likeness(one: Expression, other: Expression) -> float:

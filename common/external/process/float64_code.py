@@ -66,7 +66,8 @@ class _Loader(SourceFileLoader):
         path = self.get_filename(fullname)
         source = wider(self.get_source(fullname) or "")
         linecache.cache[path] = len(source), None, source.splitlines(keepends=True), path
-        return self.source_to_code(source.encode(), path)
+        # As text: of bytes an encoding that the file declares would be taken for theirs.
+        return self.source_to_code(source, path)
 
 
 class _Finder(MetaPathFinder):
@@ -97,7 +98,7 @@ class _Code:
         """Whether it is imported with float64."""
         return self._finder in sys.meta_path
 
-    def name(self, module: str) -> None:
+    def remember(self, module: str) -> None:
         """A module is to be imported that the user has named."""
         self._named.add(module)
 

@@ -36,7 +36,7 @@ def prepare_import_path(folder: Path, framework: Framework | None) -> None:
 
 def resolve(target: Target, framework: Framework | None) -> Any:
     """What a target names; raises ExternalModelError in one line where it cannot be imported."""
-    CODE.name(target.module)
+    CODE.remember(target.module)
     try:
         found: Any = importlib.import_module(target.module)
     except ImportError as error:

@@ -319,7 +319,9 @@ class Session(Service):
             altering = self._part("experiments.gradient_paths").altered(self._altered)
         setting: Any = nullcontext()
         if self._functions or functions is not None:
-            setting = self._part("experiments.function_settings").altered(self._functions)
+            setting = self._part("experiments.function_settings").altered(
+                self._functions, functions is not None
+            )
         recording: Any = nullcontext()
         if recordings is not None or self._replaced[training]:
             replaced = self._replaced[training]

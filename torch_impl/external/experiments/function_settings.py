@@ -113,10 +113,10 @@ class _Functions(TorchFunctionMode):
     found: by function and line, 'interpolate model.py:12', by way what the function has, and what it has in this way.
     """
 
-    def __init__(self, wanted: Mapping[str, str]) -> None:
-        """wanted: by function and line, the way."""
+    def __init__(self, wanted: Mapping[str, str], lists: bool) -> None:
+        """wanted: by function and line, the way. lists: whether `found` is filled."""
         super().__init__()
-        self._wanted = wanted
+        self._wanted, self._lists = wanted, lists
         self.found: dict[str, dict[str, tuple[str, str]]] = {}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -124,18 +124,19 @@ class _Functions(TorchFunctionMode):
         if name not in _ARGUMENTS:
             return func(*args, **kwargs)
         key = f"{name} {code_line()}"
-        wanted = self._wanted.get(key)
-        if key in self.found and wanted is None:
+        wanted, lists = self._wanted.get(key), self._lists and key not in self.found
+        if wanted is None and not lists:
             return func(*args, **kwargs)
         ways = _ways(func, name, args, kwargs)
-        self.found[key] = {way: (has, due) for way, (has, due, _) in ways.items()}
+        if lists:
+            self.found[key] = {way: (has, due) for way, (has, due, _) in ways.items()}
         return ways[wanted][2]() if wanted in ways else func(*args, **kwargs)
 
 
 @contextmanager
-def altered(wanted: Mapping[str, str]) -> Iterator[_Functions]:
+def altered(wanted: Mapping[str, str], lists: bool) -> Iterator[_Functions]:
     """Have functions go another way in a pass; see `_Functions`."""
-    with _Functions(wanted) as functions:
+    with _Functions(wanted, lists) as functions:
         yield functions
 
 
@@ -305,5 +306,5 @@ _OTHERWISE: dict[str, Callable[..., Ways]] = {
     "binary_cross_entropy_with_logits": _weighted,
     "smooth_l1_loss": _huber,
     "huber_loss": _smooth_l1,
-    **dict.fromkeys(("norm", "linalg_vector_norm", "linalg_norm", "pairwise_distance", "cdist"), _squared),
+    **dict.fromkeys(("norm", "linalg_vector_norm", "pairwise_distance", "cdist"), _squared),
 }
