@@ -497,8 +497,9 @@ def test_a_faulty_port_is_named_with_its_layer(parity: Cli, port: str) -> None:
 
 @pytest.mark.slow
 def test_stock_batch_norms_are_compared_as_keras_keeps_their_variance(parity: Cli) -> None:
-    few = "--replicas", 1, "--steps", 2, "--out", "out"
-    code, out, err = parity(*pair_of("pooled", "StockNorm"), *few)
+    # A bias before them is only torch's, and Adam makes steps of what its gradient rounds.
+    few = "--replicas", 1, "--steps", 2, "--optimizer", "adam,learning_rate=0.01", "--out", "out"
+    code, out, err = parity(*pair_of("normalised", "StockNorm"), *few)
     assert code == 0, out + err
     assert "note: stock batch norms (norm1): for evaluation torch keeps a variance over N - 1 values" in out
     assert "running_variance: biased" in (parity.folder / "out" / "pair.yaml").read_text()

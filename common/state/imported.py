@@ -65,7 +65,9 @@ class ImportedStateAdapter:
             for pair in self._pairs:
                 lacking = [tensor.name for tensor in pair.keras if tensor.name not in arrays]
                 if slot:
-                    moved = pair.slots_to_torch(arrays, slot == AVERAGE)
+                    moved = pair.slots_to_torch(arrays, slot == AVERAGE) | self._beginning(
+                        pair, "torch", slot
+                    )
                 elif 0 < len(lacking) < len(pair.keras):
                     raise CheckpointError(
                         f"replicas with buffers of their own cannot go on in the torch model: rule {pair.text!r} also"
@@ -82,7 +84,9 @@ class ImportedStateAdapter:
         for slot, arrays in _by_slot(state, "").items():
             for pair in self._pairs:
                 if slot:
-                    moved = pair.slots_to_keras(arrays, slot == AVERAGE) | self._untouched(pair, slot)
+                    moved = pair.slots_to_keras(arrays, slot == AVERAGE) | self._beginning(
+                        pair, "keras", slot
+                    )
                 else:
                     moved = pair.moved(pair.torch, pair.keras, arrays)
                 found |= {_named(self._keras[name], self._path, slot): array for name, array in moved.items()}
@@ -93,7 +97,7 @@ class ImportedStateAdapter:
         given = {name.removeprefix("parameters/"): array for name, array in gradients.items()}
         found: Arrays = {}
         for pair in self._pairs:
-            found |= pair.slots_to_keras(given) | pair.without_counterpart()
+            found |= pair.slots_to_keras(given) | pair.without_counterpart("keras")
         order = [tensor for tensor in self.layer.keras_tensors if tensor.name in found]
         return self._typed({_named(tensor, self._path): found[tensor.name] for tensor in order})
 
@@ -145,10 +149,10 @@ class ImportedStateAdapter:
                     f" Keras model have another number of them in the torch model (rule {pair.text!r})"
                 )
 
-    def _untouched(self, pair: _Pair, slot: str) -> Arrays:
-        """The slot of Keras tensors that nothing in the torch model corresponds to: as it begins."""
+    def _beginning(self, pair: _Pair, side: str, slot: str) -> Arrays:
+        """The slot of this side's tensors that nothing of the other side corresponds to: as it begins."""
         found: Arrays = {}
-        for name, zeros in pair.without_counterpart().items():
+        for name, zeros in pair.without_counterpart(side).items():
             initial = initial_slots(self._spec.optimizer, self._path + name, zeros.shape)
             if slot in initial:
                 found[name] = np.full(initial[slot].shape, initial[slot].value)
@@ -242,11 +246,12 @@ class _Pair:
             made = self.rule.to_torch(given, len(self.torch))
         return {t.name: a for t, a in zip(self.torch, made, strict=True) if t.trainable}
 
-    def without_counterpart(self) -> Arrays:
-        """Zeros for the trained Keras tensors that no trained torch tensor corresponds to."""
-        if any(tensor.trainable for tensor in self.torch):
+    def without_counterpart(self, side: str) -> Arrays:
+        """Zeros for the trained tensors of a side, `keras` or `torch`, that no trained one of the other corresponds to."""
+        own, others = (self.keras, self.torch) if side == "keras" else (self.torch, self.keras)
+        if any(tensor.trainable for tensor in others):
             return {}
-        return {tensor.name: np.zeros(tensor.shape) for tensor in self.keras if tensor.trainable}
+        return {tensor.name: np.zeros(tensor.shape) for tensor in own if tensor.trainable}
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -169,15 +169,20 @@ def raises():
     raise ValueError("no such backbone")
 
 
-def pooled():
-    """Sizes that no later layer depends on, and batch norm."""
+def pooled(bias=True):
+    """Sizes that no later layer depends on, and batch norm, with or without a bias before it."""
     image = keras.Input((8, 8, 3), name="image")
-    x = layers.Conv2D(6, 3, padding="same", name="conv1")(image)
+    x = layers.Conv2D(6, 3, padding="same", use_bias=bias, name="conv1")(image)
     x = layers.BatchNormalization(momentum=0.9, epsilon=1e-5, name="norm1")(x)
     x = layers.ReLU(name="act1")(x)
     x = layers.Conv2D(8, 3, padding="same", name="conv2")(x)
     x = layers.GlobalAveragePooling2D(name="mean")(x)
     return keras.Model(image, layers.Dense(5, name="head")(x))
+
+
+def normalised():
+    """Without the bias before batch norm, which changes nothing."""
+    return pooled(bias=False)
 
 
 def infinite():

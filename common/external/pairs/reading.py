@@ -95,8 +95,10 @@ class Reader:
         # What is made of names is a name itself: over the steps of a loop they would grow without end.
         short = [told for told in map(made.told, (4, 3, 2, 1)) if len(told) <= LONGEST_NAME]
         # As short as says all, else as deep as fits.
-        text = next((told for told in reversed(short) if "..." not in told), next(iter(short), "..."))
-        return f"({text})" if made.name in BETWEEN and text != "..." else text
+        text = next(
+            (told for told in reversed(short) if "..." not in told), next(iter(short), f"{made.name}(...)")
+        )
+        return f"({text})" if made.name in BETWEEN and text in short else text
 
     def _made(self, number: int) -> Expression:
         maker = self.computation.maker.get(number)
