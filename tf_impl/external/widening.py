@@ -57,9 +57,14 @@ def _widened(function: Callable[..., Any]) -> Callable[..., Any]:
         dtype = given.arguments.get("dtype", default)
         if dtype is not None:
             given.arguments["dtype"] = wide(dtype, caller)
-        # Python's numbers take the type of the tensors beside them.
+        # Python's numbers take the type of the tensors beside them; in a graph only of those before them.
         alone = dtype is None and not any(map(_has_tensor, given.arguments.values()))
-        given.arguments.update({name: _as_float64(value, alone) for name, value in given.arguments.items()})
+        wide_ones = any(getattr(value, "dtype", None) == tf.float64 for value in given.arguments.values())
+        first = True
+        for name, value in given.arguments.items():
+            first = first and not _has_tensor(value)
+            number = wide_ones and first and isinstance(value, float)
+            given.arguments[name] = np.float64(value) if number else _as_float64(value, alone)
         return function(*given.args, **given.kwargs)
 
     return call

@@ -53,7 +53,7 @@ def write(layer: Any, setting: str, value: Any) -> None:
     elif setting == "running_variance" and kind == "batch_norm":
         _force(layer, setting, value, _with_biased_variance if value == "biased" else None)
     elif setting == "pass_mode" and kind == "batch_norm":
-        _force(layer, setting, value, _in_inference if value == "inference" else None)
+        _force(layer, setting, value, _runs(value))
     elif setting == "function" and kind == "activation":
         own = settings_of(layer)["function"] == value
         function = None if own else _FUNCTIONS[value]
@@ -156,6 +156,20 @@ def _cropped(forward: Any, sides: tuple[int, ...]) -> Any:
         return F.pad(whole, cut)
 
     return cropped
+
+
+def _runs(mode: str | int) -> Any:
+    """What makes a batch norm run in a mode: 'own', 'inference', or in so many parts of its batch."""
+    return (
+        {"own": None, "inference": _in_inference}[mode]
+        if isinstance(mode, str)
+        else partial(_in_parts, count=mode)
+    )
+
+
+def _in_parts(forward: Any, count: int) -> Any:
+    """A layer that is given so many parts of its batch one after the other."""
+    return lambda x: torch.cat([forward(part) for part in x.chunk(count)])
 
 
 def _in_inference(forward: Any) -> Any:

@@ -513,7 +513,8 @@ def norms_alone(keras: Sequence[ParameterGroup], torch: Sequence[ParameterGroup]
     for side, groups in zip(("keras", "torch"), (keras, torch), strict=True):
         for group in (group for group in groups if group.op == "norm"):
             for slot, part in group.parts.items():
-                if slot in NEUTRAL and part.count == 1:
+                # A buffer of that name is a constant of the model's.
+                if slot in NEUTRAL and part.count == 1 and part.info.trainable:
                     names = {side: (part.info.name,)}
                     rule = neutral(slot, part.shape)
                     lacks = "torch" if side == "keras" else "Keras"

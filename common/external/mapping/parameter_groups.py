@@ -30,9 +30,10 @@ _SLOTS = {role: slot for slot, roles in _ROLES.items() for role in roles.split()
 _STATISTIC = re.compile(rf"(?:(.*?)[_.])??({'|'.join(_STATISTICS)})(?:_?(\d+))?")
 _ROLE = re.compile(rf"(?:(.*?)[_.])??({'|'.join(_SLOTS)})(?:_?(\d+))?")
 _RECURRENT = ("lstm", "gru", "simple_rnn")
+_ATTENTION = ("query", "key", "value")
 # Tensors that hold several: what those are, and the words of their names.
 _SEVERAL = {
-    ("query", "key", "value"): ("qkv", "wqkv", "in projection", "convolution attention", "query key value"),
+    _ATTENTION: ("qkv", "wqkv", "in projection", "convolution attention", "query key value"),
     ("key", "value"): ("kv", "key value"),
     ("gate", "up"): ("gate up",),
 }
@@ -101,13 +102,35 @@ def parameter_groups_of(
         contains = any(other != path and other.startswith(inside) for other in owned)
         # A list of parameters is not called itself.
         contains |= passed and not layer.calls
-        stems = _stems(layer, owned[path])
+        stems, groups = _stems(layer, owned[path]), list[ParameterGroup]()
         for stem, members in stems.items():
             op = _op(layer, stem, members, [slots for other, slots in stems.items() if other != stem])
             whole = any(math.prod(info.shape) in wholes for slot, info in members.items() if slot == "main")
             new = _groups(layer, op, stem, members, separator, split and not whole, sizes)
-            found += [replace(group, contains=contains) for group in new]
+            groups += [replace(group, contains=contains) for group in new]
+        found += _with_shared_bias(groups) if split else groups
     return found
+
+
+def _with_shared_bias(groups: list[ParameterGroup]) -> list[ParameterGroup]:
+    """Groups of one layer; where kernels of queries, keys and values stand by themselves, as for keys of another size, and their biases
+    in one tensor, each with its part of that.
+    """
+    roles = [{part.info.role: slot for slot, part in group.parts.items()} for group in groups]
+    kernels = [n for role in _ATTENTION for n, each in enumerate(roles) if each == {f"{role}_kernel": "main"}]
+    shared = next((n for n, each in enumerate(roles) if each == {"in_bias": "shift"}), None)
+    if len(kernels) != len(_ATTENTION) or shared is None:
+        return groups
+    info, lengths = (
+        groups[shared].parts["shift"].info,
+        tuple(groups[n].parts["main"].shape[0] for n in kernels),
+    )
+    parts = {n: _part(info, index, lengths, 0) for index, n in enumerate(kernels)}
+    return [
+        replace(group, parts={**group.parts, "shift": parts[n]}) if n in parts else group
+        for n, group in enumerate(groups)
+        if n != shared
+    ]
 
 
 def number_of(group: ParameterGroup) -> int | None:
@@ -209,7 +232,7 @@ def _axes(info: TensorInfo) -> int:
 def _holds(info: TensorInfo, layer: LayerInfo | None, separator: str) -> tuple[str, ...]:
     """What a tensor of several holds by its name; () where it is a tensor like others."""
     if info.role in ("in_kernel", "in_bias"):
-        return ("query", "key", "value")
+        return _ATTENTION
     # The words of what holds the tensor: of 'in_proj' in 'attn.in_proj_weight', of 'qkv' in 'attn.qkv.weight'.
     holder = _ROLE.fullmatch(info.name.rpartition(separator)[2])
     own = (holder[1] if holder else "") or _above(info, layer, separator).rpartition(".")[2]

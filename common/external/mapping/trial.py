@@ -18,6 +18,7 @@ from parity.common.base.errors import ExternalModelError
 from parity.common.external.mapping.components import Views, components, deviation, moments, relative, taps_of
 from parity.common.external.mapping.graphs import connected
 from parity.common.external.mapping.variants import Variants
+from parity.common.external.process.layouts import block_of
 from parity.common.external.process.pass_result import Array, Arrays, PassResult
 from parity.common.external.process.worker import ExternalWorker
 from parity.common.spec.external.mapping import Mapping, Pair
@@ -299,7 +300,10 @@ def _moments_apart(ours: Array, theirs: Array) -> float:
 
 def _apart(views: Views, keras: Array, torch: Array) -> float | None:
     array = views.as_torch(keras, torch)
-    return None if array is None else deviation(array, torch)
+    if array is not None:
+        return deviation(array, torch)
+    # What is cropped inside of a layer of Keras's may be so behind torch's: that it is no part of it says nothing.
+    return None if block_of(keras, torch) is None else 0.0
 
 
 def _outputs_apart(views: Views, keras: Arrays, torch: Arrays) -> float:

@@ -71,6 +71,7 @@ class _Search:
     """The best pairs that are known, and what each of them was seen to do.
 
     last: the deviations with them. hidden: that of components without a tap: of what comes after them. shown: pairs that were seen to matter.
+    in_other_order: components whose units torch has in another order, so that their own tap says nothing.
     """
 
     def __init__(self, bench: Bench, keep: bool) -> None:
@@ -81,6 +82,7 @@ class _Search:
         self.last = Trial({}, float("inf"))
         self.hidden = float("inf")
         self.shown: set[int] = set()
+        self.in_other_order: set[int] = set()
         # Whether any order of siblings has put a component right; trials of orders, and the pairs that they are of.
         self._nearer = False
         self._tried: tuple[list[Pair], dict[object, Trial]] = [], {}
@@ -109,6 +111,7 @@ class _Search:
                 whole = self.bench.try_out(self.pairs, inject=False)
                 alone = self.bench.try_out(self.pairs)
             deviations = whole.deviations if self._is_good(whole) else alone.deviations
+            deviations = {n: 0.0 if n in self.in_other_order else far for n, far in deviations.items()}
             self.last = Trial(deviations, whole.outputs)
             self.hidden = min(whole.outputs, _worst(alone))
         self._show()
@@ -130,14 +133,23 @@ class _Search:
 
     def _unflatten(self) -> None:
         """Try the units of what is made a picture in the order in which torch's has them: kernels, biases, norms at once."""
-        outputs = math.inf if self.keep else self.bench.try_out(self.pairs, inject=False).outputs
-        for picture in self.bench.variants.pictures if math.isfinite(outputs) else ():
+        before = Trial({}, math.inf) if self.keep else self.bench.try_out(self.pairs, inject=False)
+        for picture in self.bench.variants.pictures if math.isfinite(before.outputs) else ():
             pairs = [self.bench.variants.unflattened(pair, picture) for pair in self.pairs]
-            if outputs <= WRONG or pairs == self.pairs:
+            if before.outputs <= WRONG or pairs == self.pairs:
                 continue
-            now = self.bench.try_out(pairs, inject=False).outputs
-            if now < outputs / _CLEARLY or now <= WRONG:
-                self.pairs, outputs = pairs, now
+            now = self.bench.try_out(pairs, inject=False)
+            nearer = now.outputs < before.outputs / _CLEARLY or now.outputs <= WRONG
+            # Behind what agrees so the models may differ in something else.
+            was, agree = ({n for n, far in one.deviations.items() if far <= AGREES} for one in (before, now))
+            changed = {
+                place
+                for place, part in enumerate(self.parts)
+                if any(pairs[index] != self.pairs[index] for index in part.pairs)
+            }
+            if nearer or (agree - was and was - agree <= changed):
+                self.pairs, before = pairs, now
+                self.in_other_order |= changed - agree
 
     def _take_back(self) -> None:
         """Give components back what they were proposed with where another partner has made none of them agree.

@@ -11,7 +11,7 @@ from parity.common.diagnosis.result import TensorComparison
 from parity.common.external.pairs.bench import Bench, PairTrace, compared, place_of
 from parity.common.external.pairs.computations import Computation
 from parity.common.external.pairs.points import Point, Segment, repaired_calls, segments_of
-from parity.common.external.process.layouts import aligned, block_of
+from parity.common.external.process.layouts import aligned
 from parity.common.external.process.pass_result import Arrays, PassResult
 from parity.common.parity.deviation import tensor_deviation
 
@@ -165,7 +165,9 @@ class ComparedPoints:
         return measure
 
     def _is_made_elsewhere(self, trace: PairTrace, point: Point, training: bool) -> bool:
-        """Whether torch computes behind a point what Keras has there, or Keras what torch has there; or torch has more, and crops it."""
+        """Whether torch computes behind a point what Keras has there, or Keras what torch has there; or torch has more, and crops it; or one
+        ends in a function that the other goes on with: what of that differs shows behind.
+        """
         bench, due = self._bench, trace.expected[point.name]
         own, later = trace.injected.activations.get(point.torch), False
         for tap, value in trace.reference.activations.items():
@@ -181,8 +183,12 @@ class ComparedPoints:
         computation = Computation(bench.torch, told, {})
         if own is None:
             return False
-        return computation.makes_behind(due, own) or (
-            block_of(due, own) is not None and computation.takes_part_of(own)
+        if computation.makes_behind(due, own) or (own.size > due.size and computation.crops(own, due.shape)):
+            return True
+        told = bench.keras.operations(bench.inputs[0], training=training)
+        keras = Computation(bench.keras, told, {})
+        return bool(keras.last_functions(due) & computation.next_functions(own)) or bool(
+            computation.last_functions(own) & keras.next_functions(due)
         )
 
     def _wrong_outputs(self, trace: PairTrace) -> set[str]:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parity.common.diagnosis import limits
-from parity.common.external.pairs.operation_names import NAMES
+from parity.common.external.pairs.operation_names import FUNCTIONS, NAMES
 from parity.common.external.process.operations import COUNTS, fingerprint, key_of_result
 from parity.common.external.process.pass_result import Array, Arrays
 from parity.common.external.process.worker import ExternalWorker
@@ -235,13 +235,32 @@ class Computation:
         ]
         return bool(made[0] and made[1]) and max(made[0]) > min(made[1])
 
-    def takes_part_of(self, array: Array) -> bool:
-        """Whether a slice is taken of a tensor, of any shape."""
-        slices = (each for each in self.operations if each.name == "slice")
-        given = {
-            number for each in slices for tensor in each.tensors for number in (tensor, self.source(tensor))
-        }
-        return not given.isdisjoint(self.numbers_of(array))
+    def last_functions(self, array: Array) -> set[str]:
+        """The functions of `FUNCTIONS` that an array, of any shape, is made by."""
+        made = {self.maker[number].name.lower() for number in self.numbers_of(array) if number in self.maker}
+        return made & FUNCTIONS
+
+    def next_functions(self, array: Array) -> set[str]:
+        """Those that are computed of it."""
+        given = {*self.numbers_of(array)}
+        behind = (
+            each
+            for each in self.operations
+            if any(not given.isdisjoint((one, self.source(one))) for one in each.tensors)
+        )
+        return {each.name.lower() for each in behind} & FUNCTIONS
+
+    def crops(self, array: Array, sizes: Sequence[int]) -> bool:
+        """Whether slices are taken of a tensor, until its axes have these sizes, in any order."""
+        cut = {*self.numbers_of(array)}
+        for each in self.operations:
+            if each.name == "slice" and any(
+                not cut.isdisjoint((one, self.source(one))) for one in each.tensors
+            ):
+                cut |= {*each.results}
+                if any(sorted(self.shapes[result]) == sorted(sizes) for result in each.results):
+                    return True
+        return False
 
     def _broadcasts(self, told: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -> bool:
         """Whether it repeats a tensor, whole, along axes of one that stay: what torch's `expand` gives without an operation."""

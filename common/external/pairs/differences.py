@@ -6,6 +6,7 @@ what is to be found is only where the difference begins.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -48,6 +49,7 @@ KINDS = {
     "divisor": "another divisor",
     "mask": "a mask, or weights, in one of two means",
     "hidden": "a mask that hides on one side and multiplies on the other",
+    "kept": "another condition of what is kept",
     "operand": "another tensor",
     "order": "operands exchanged",
     "shift": "operands moved by one place",
@@ -65,6 +67,7 @@ KINDS = {
 }
 
 
+_OPPOSITE = {"eq": "ne", "ne": "eq", "gt": "le", "le": "gt", "lt": "ge", "ge": "lt"}
 BY_ITSELF = "; each of these tried by itself"
 _TERMS = ("term_left_out", "term_too_much")
 
@@ -272,6 +275,8 @@ def _differences(torch: Expression, keras: Expression, seen: set[tuple[int, int]
         return _of_one_operation(torch, keras, seen)
     if _is_hidden_otherwise(torch, keras) or _is_hidden_otherwise(keras, torch):
         return [Difference("hidden", torch, keras)]
+    if (conditions := _conditions(torch, keras)) is not None:
+        return [Difference("kept", replace(conditions[0], line=torch.line), conditions[1])]
     if torch.name and keras.name and _rest(torch.operands, keras.operands) == ([], []):
         return [Difference("operation", torch, keras)]
     if _exchanged(torch, keras):
@@ -439,6 +444,35 @@ def _is_hidden_otherwise(product: Expression, hiding: Expression) -> bool:
         return False
     far = any(part.number is not None and abs(part.number) >= -FAR_BELOW for part in hiding.parts())
     return far and any(alike(one, other) for one in product.operands for other in hiding.operands)
+
+
+def _conditions(torch: Expression, keras: Expression) -> tuple[Expression, Expression] | None:
+    """The conditions by which both keep the same tensor, one by a choice and one by a product, and are zero elsewhere; None where they do not."""
+    for one, other in itertools.product(_kept(torch), _kept(keras)):
+        known = [each for each in (one, other) if each[1].name in (*_OPPOSITE, "not")]
+        of_one = any(alike(one[1], each) for each in (other[1], _not(other[1])))
+        if alike(one[0], other[0]) and (of_one or len(known) == 2):
+            return one[1], other[1]
+    return None
+
+
+def _kept(made: Expression) -> list[tuple[Expression, Expression]]:
+    """What is zero where a condition does not hold, and that condition; of a product, which of the two it is it does not say."""
+    if made.name == "where" and len(made.operands) == 3:
+        condition, one, other = made.operands
+        if one.number == 0:
+            return [(other, _not(condition))]
+        return [(one, condition)] if other.number == 0 else []
+    return [made.operands, made.operands[::-1]] if made.name == "mul" and len(made.operands) == 2 else []
+
+
+def _not(condition: Expression) -> Expression:
+    """What holds where a condition does not."""
+    if condition.name == "not":
+        return condition.operands[0]
+    if condition.name in _OPPOSITE:
+        return replace(condition, name=_OPPOSITE[condition.name], tensor=None)
+    return Expression("not", (condition,), shape=condition.shape, line=condition.line)
 
 
 def _called_in(whole: Expression, part: Expression) -> str:

@@ -102,7 +102,8 @@ def by_setting(suspect: Difference, confidence: Confidence, evidence: str) -> Ex
 
 def explained(tensor: DeviatingTensor) -> list[Attribution]:
     """The causes of a deviation, all that it takes; none where no known cause fits."""
-    return _by_settings(tensor) or _by_mode(tensor) or _by_batch_first(tensor) or _by_weights(tensor)
+    ways = (_by_settings, _by_mode, _by_joined_batches, _by_batch_first, _by_weights)
+    return next(filter(None, (way(tensor) for way in ways)), [])
 
 
 def ways_of(suspect: Difference) -> list[Change]:
@@ -203,6 +204,48 @@ def _by_mode(tensor: DeviatingTensor) -> list[Attribution]:
             evidence = tensor.by_experiment(deviation, f": {way.layer} of {side} run in inference mode")
             return [Attribution(mode_cause(tensor.bench, side, point, evidence), (way,))]
     return []
+
+
+def _by_joined_batches(tensor: DeviatingTensor) -> list[Attribution]:
+    """Batch norms that torch calls once with what Keras gives its own one after the other, so that their statistics are of all of it."""
+    bench = tensor.bench
+    owners = [{info.name: info.layer for info in outline.tensors} for outline in bench.outlines]
+    calls = [
+        {info.path: info.calls for info in outline.layers if info.kind == "batch_norm"}
+        for outline in bench.outlines
+    ]
+    layers, times = dict[str, str](), set[int]()
+    for pair in bench.mapping.tensors if tensor.segment.torch else ():
+        ours, theirs = (
+            owner[names[0]] if names else ""
+            for owner, names in zip(owners, (pair.keras, pair.torch), strict=True)
+        )
+        if (
+            theirs in tensor.segment.torch
+            and calls[1].get(theirs)
+            and calls[0].get(ours, 0) > calls[1][theirs]
+        ):
+            layers[theirs] = ours
+            times.add(calls[0][ours] // calls[1][theirs])
+    if len(times) != 1:
+        return []
+    (parts,) = times
+    ways = [Change("torch", layer, "pass_mode", parts) for layer in layers]
+    deviation = tensor.deviation_with(ways)
+    if deviation > limits.LIVE_FLOAT64:
+        return []
+    names = ", ".join(layers)
+    text = (
+        f"torch calls {names} once in training with {parts} inputs joined along the batch, and normalises by the statistics of all of it;"
+        f" Keras calls {', '.join(layers.values())} {parts} times, each by its own"
+    )
+    evidence = tensor.by_experiment(
+        deviation, f": {names} of torch given the {parts} parts of its batch one after the other"
+    )
+    where = tuple(f"{ours} ({theirs} in torch)" for theirs, ours in layers.items())
+    fix = "call the layers for each of these inputs in torch, too"
+    why = Explanation("batch_norm_joined", text, "confirmed", fix, evidence, layers=where)
+    return [Attribution(why, tuple(ways))]
 
 
 # Layers of torch that take the first axis for time unless they are told.

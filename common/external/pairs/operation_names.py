@@ -63,6 +63,26 @@ NAMES = {
     **dict.fromkeys(("LeakyRelu",), "leaky_relu"),
     **dict.fromkeys(("clamp", "ClipByValue", "clamp_min", "clamp_max", "hardtanh"), "clip"),
 }
+# Of one number each, as an activation is, and called alike in both but for capitals.
+FUNCTIONS = frozenset(
+    (
+        "relu",
+        "relu6",
+        "elu",
+        "selu",
+        "tanh",
+        "sigmoid",
+        "softplus",
+        "softsign",
+        "exp",
+        "log",
+        "sqrt",
+        "square",
+        "abs",
+        "sin",
+        "cos",
+    )
+)
 # Of operations by their frameworks' names, which argument is what the call says, and no operand: its place from the end or the start.
 SAID: dict[str, dict[int, str]] = {
     **{

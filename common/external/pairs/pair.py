@@ -421,7 +421,15 @@ class _Flow:
     def _part_later(self) -> None:
         """Where the users' own optimizers part later, of a pair that differs in something else."""
         rule = optimizer_spec(self.bench, 0)
-        if self.asked.optimizers is None or self.updates is None or self.updates.findings or rule is None:
+        # A weight decay that makes up for a penalty parts from an optimizer without one, whose loss has it.
+        if (
+            self.asked.optimizers is None
+            or self.updates is None
+            or self.updates.findings
+            or self.bench.decayed
+        ):
+            return
+        if rule is None:
             return
         found = updates_on_one_batch(self.bench, self.asked.optimizers, rule, self.asked.steps)
         self.updates = replace(self.updates, findings=tuple(found))

@@ -67,8 +67,10 @@ def structural_causes(
         told = _by_settings(view, tensor, place, point, keeps, told) or told
     if told:
         return told
-    if tensor.deviation == math.inf and view.has_ends:
-        return view.of_shapes(tensor, layers)
+    nothing = view.computes_nothing
+    if view.has_ends and (tensor.deviation == math.inf or nothing):
+        read = view.as_read(layers)
+        return [each for each in read if not nothing or each.explanation.cause == f"{CAUSE}left_out"]
     return []
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -31,7 +32,7 @@ from parity.common.external.pairs.differences import (
     differences,
     is_weak,
 )
-from parity.common.external.pairs.explain import Attribution, DeviatingTensor, made
+from parity.common.external.pairs.explain import Attribution, made
 from parity.common.external.pairs.expressions import CAUSAL, HIDDEN, UNNAMED, Expression
 from parity.common.external.pairs.places import Place, Replacement, Substitution, recorded
 from parity.common.external.pairs.reading import Reader
@@ -156,7 +157,11 @@ class View:
         before = self._bench.searched
         ours, theirs = operations or (self.keras_operations, self.torch_operations)
         due = [(each, result) for each in ours if not each.rearranges for result in each.results]
-        first = itertools.chain.from_iterable(self._fitting(each, due) for each in theirs)
+        # What both have, and Keras goes on to compute with in another way, may be used in many places of torch's.
+        first = itertools.chain(
+            self._used_otherwise(theirs, due) if operations is None else (),
+            itertools.chain.from_iterable(self._fitting(each, due) for each in theirs),
+        )
         for tried, substitution in enumerate(first):
             took = time.monotonic() - began
             self._bench.searched = before + took
@@ -169,6 +174,24 @@ class View:
             return
         last = itertools.chain.from_iterable(self._fitting(each, due[::-1]) for each in reversed(theirs))
         yield from itertools.islice(last, limits.LAST_TRIED)
+
+    def _used_otherwise(
+        self, operations: Sequence[Operation], due: Sequence[tuple[Operation, int]]
+    ) -> Iterator[Substitution]:
+        """Yield what Keras computes of a tensor that both have in place of it, where operations of torch's use it as it is several times."""
+        used = Counter(
+            self.torch.source(number) for operation in operations for number in {*operation.tensors}
+        )
+        for number, times in used.items():
+            maker, same = self.torch.maker.get(number), self._shared.of_torch(number)
+            if times < 2 or same is None or maker is None or maker in operations:
+                continue
+            of_it = [
+                (keras, result)
+                for keras, result in due
+                if any(self._shared.of_keras(self.keras.source(given)) == same for given in keras.tensors)
+            ]
+            yield from (each for each in self._fitting(maker, of_it) if each.torch_result == number)
 
     def _fitting(self, operation: Operation, due: Sequence[tuple[Operation, int]]) -> Iterator[Substitution]:
         """Yield what results of Keras's may stand for one of torch's, the likeliest first; of like ones as they are given."""
@@ -673,14 +696,22 @@ class View:
         """Whether both passes have what is compared at the place, as code may make it outside of all operations."""
         return None not in self._ends
 
-    def of_shapes(self, tensor: DeviatingTensor, layers: tuple[str, ...]) -> list[Attribution]:
-        """The differences of what both compute at the place, where no number of one fits the other."""
+    @property
+    def computes_nothing(self) -> bool:
+        """Whether torch has at the place what both have before it."""
+        return self._ends[1] is not None and self._shared.of_torch(self._ends[1]) is not None
+
+    def as_read(self, layers: tuple[str, ...]) -> list[Attribution]:
+        """The differences of what both compute at the place, where no number of one fits the other, or torch computes nothing."""
+        roots = True, not self.computes_nothing
         ours, theirs = (
-            reader.read(end, is_root=True)
-            for reader, end in zip(self._readers, self._ends, strict=True)
+            reader.read(end, is_root=root)
+            for reader, end, root in zip(self._readers, self._ends, roots, strict=True)
             if end is not None
         )
-        evidence = f"read from both passes: of equal tensors, and of the shapes {self._place.own.shape} and {self._place.due.shape}"
+        own, due = self._place.own.shape, self._place.due.shape
+        of = f", and of the shapes {own} and {due}" if sorted(own) != sorted(due) else ""
+        evidence = f"read from both passes: of equal tensors{of}"
         return [
             Attribution(explanation_of(each, theirs, evidence, layers, confirmed=False))
             for each in self._opened(theirs, ours)
