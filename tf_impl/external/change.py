@@ -69,7 +69,7 @@ def write(layer: Any, setting: str, value: Any) -> None:
     elif setting == "running_variance" and kind == "batch_norm":
         _force(layer, setting, value, _with_unbiased_variance if value == "unbiased" else None)
     elif setting == "pass_mode" and kind == "batch_norm":
-        _force(layer, setting, value, _in_inference if value == "inference" else None)
+        _force(layer, setting, value, _runs(value))
     elif setting in _CELL_MASKS and value in (0.0, settings_of(layer)[setting]):
         _drop_in_cells(layer, setting, value)
     elif setting in ("function", "approximate") and kind == "activation":
@@ -174,6 +174,25 @@ def _drop_in_cells(layer: Any, setting: str, value: float) -> None:
 
 def _masking_nothing(own: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda x: tf.nest.map_structure(tf.ones_like, own(x))
+
+
+def _runs(mode: str | int) -> Any:
+    """What makes a batch norm run in a mode: 'own', 'inference', or in so many parts of its batch."""
+    return (
+        {"own": None, "inference": _in_inference}[mode]
+        if isinstance(mode, str)
+        else partial(_in_parts, count=mode)
+    )
+
+
+def _in_parts(call: Any, count: int) -> Any:
+    """A layer that is given so many parts of its batch one after the other."""
+
+    def in_parts(x: tf.Tensor, training: bool | None = None, mask: Any = None) -> Any:
+        del mask
+        return tf.concat([call(part, training=training) for part in tf.split(x, count)], 0)
+
+    return in_parts
 
 
 def _in_inference(call: Any) -> Any:

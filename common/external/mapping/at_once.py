@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 from parity.common.base.errors import ExternalModelError
 from parity.common.external.mapping.components import Component
-from parity.common.external.mapping.trial import WRONG, Bench
+from parity.common.external.mapping.trial import AGREES, WRONG, Bench, Trial
 from parity.common.spec.external.mapping import Pair
 
 # Combinations tried, and for how long.
@@ -17,6 +18,8 @@ _ALIKE, _SECONDS_ALIKE = 300, 15.0
 _SET_LIMIT = 4
 _ORDERS = 24
 _OF_LAYERS = ("weight", "bias")
+# More layers than these are not shared out among tensors otherwise.
+_SHARED_OUT = 6
 # Of modules that may have each other's tensors, so many twos are tried.
 _EXCHANGED = 30
 
@@ -44,8 +47,9 @@ class AtOnce:
         self._deadline = time.monotonic() + _SECONDS_ALIKE
 
     def run(self) -> None:
-        """Try what pairs of one rule could also be, and then other orders."""
+        """Try what pairs of one rule could also be, which lie together in one tensor, and then other orders."""
         self._alike()
+        self._shared_out()
         self._orders()
 
     def _alike(self) -> None:
@@ -63,6 +67,50 @@ class AtOnce:
                 [dict(zip(members, changed, strict=True)) for changed in zip(*others, strict=False)]
             )
         self._try(choices)
+
+    def _shared_out(self) -> None:
+        """Try which of Keras's layers lie together in which of torch's tensors, where several of one shape lie in several: those first
+        whose names have words in common. The most that agrees is taken.
+        """
+        if self.search.keep or self.bench.try_out(self.search.pairs, inject=False).outputs <= WRONG:
+            return
+        pools: dict[object, list[Component]] = {}
+        for place, part in enumerate(self.search.parts):
+            pairs = [self.search.pairs[index] for index in part.pairs]
+            several = all(len(pair.keras) > 1 == len(pair.torch) for pair in pairs)
+            if several and len({len(pair.keras) for pair in pairs}) == 1 and not self.search.is_fixed(place):
+                shapes = tuple({self.bench.infos[name].shape for name in pair.keras} for pair in pairs)
+                pools.setdefault(repr(shapes), []).append(part)
+        for parts in pools.values():
+            best = _agreeing(self.bench.try_out(self.search.pairs))
+            for pairs in self._assignments(parts) if len(parts) > 1 else ():
+                if time.monotonic() > self._deadline:
+                    return
+                agreeing = _agreeing(self.bench.try_out(pairs))
+                if agreeing > best:
+                    self.search.pairs, best = pairs, agreeing
+
+    def _assignments(self, parts: Sequence[Component]) -> list[list[Pair]]:
+        """All pairs with the layers of Keras's that some components have in any of these, and in any order."""
+        given = [[self.search.pairs[index] for index in part.pairs] for part in parts]
+        layers = [layer for pairs in given for layer in zip(*(pair.keras for pair in pairs), strict=True)]
+        homes = [pairs[0].torch[0] for pairs in given for _ in pairs[0].keras]
+        if len(layers) > _SHARED_OUT:
+            return []
+
+        def in_common(order: Sequence[tuple[str, ...]]) -> int:
+            return sum(len(_words(layer[0]) & _words(home)) for layer, home in zip(order, homes, strict=True))
+
+        found = []
+        for order in sorted(itertools.permutations(layers), key=in_common, reverse=True)[:_ALIKE]:
+            left, changed = list(order), dict[int, Pair]()
+            for part, pairs in zip(parts, given, strict=True):
+                count = len(pairs[0].keras)
+                names, left = left[:count], left[count:]
+                for slot, (index, pair) in enumerate(zip(part.pairs, pairs, strict=True)):
+                    changed[index] = pair.model_copy(update={"keras": tuple(layer[slot] for layer in names)})
+            found.append([changed.get(index, pair) for index, pair in enumerate(self.search.pairs)])
+        return found
 
     def _orders(self) -> None:
         """Try what lies in one tensor in other orders, then doubtful components of one signature, those of siblings first: where no
@@ -159,6 +207,14 @@ class AtOnce:
             if outputs <= WRONG:
                 self.search.pairs = pairs
                 return
+
+
+def _agreeing(trial: Trial) -> int:
+    return sum(far <= AGREES for far in trial.deviations.values())
+
+
+def _words(name: str) -> set[str]:
+    return set(re.split(r"[/._\d]+", name)) - {""}
 
 
 def _module(name: str) -> str:

@@ -13,9 +13,10 @@ from parity.common.base.errors import ExternalModelError
 from parity.common.diagnosis import limits
 from parity.common.diagnosis.result import TensorComparison
 from parity.common.external.mapping.models import exact_constants
-from parity.common.external.pairs.bench import Bench, LoadedPair, losses
+from parity.common.external.pairs.bench import Bench, LoadedPair, losses, taken
 from parity.common.external.pairs.dropout import settle_randomness
 from parity.common.external.pairs.request import PairRequest
+from parity.common.external.process.objective import step_of
 from parity.common.external.process.pass_result import Arrays
 from parity.common.spec.external.mapping import Mapping
 
@@ -96,10 +97,11 @@ def _as_they_are(rows: Sequence[TensorComparison]) -> list[TensorComparison]:
 
 def _build(asked: PairRequest, opened: LoadedPair, mapping: Mapping, canonical: Arrays, exact: bool) -> None:
     states = canonical, mapping.to_torch(canonical)
-    for (side, _, inputs), target, state in zip(
-        opened.sides, (asked.keras, asked.torch), states, strict=True
-    ):
+    given = zip(opened.sides, (asked.keras, asked.torch), opened.losses, states, strict=True)
+    for (side, _, inputs), target, loss, state in given:
         side.hold(target, seed=asked.seed, exact=exact)
         side.outline(inputs)  # which builds a lazy one
+        if step_of(loss.terms):  # which may call, and so build, more
+            taken(side, inputs, loss, training=True, taps=False)
         side.write(state)
     settle_randomness(asked, opened)

@@ -199,7 +199,7 @@ class PairSource(core.ObservationSource):
             around = replace(tensor, measure=self.search.compared.behind(place_of(finding), training))
             structural = structural_causes(tensor, around, place, self.forward.keeps(training))
             # That something is not used at all says more than a formula in which it is missing.
-            unclear = all(each.explanation.cause in _UNCLEAR for each in structural)
+            unclear = all(each.explanation.cause in _UNCLEAR or not each.changes for each in structural)
             # What is replaced depends on no input any more.
             first = self.search.barrier < 0 and not self._replaced
             unused = by_unused(tensor, first) if unclear else []

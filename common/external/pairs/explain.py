@@ -207,45 +207,44 @@ def _by_mode(tensor: DeviatingTensor) -> list[Attribution]:
 
 
 def _by_joined_batches(tensor: DeviatingTensor) -> list[Attribution]:
-    """Batch norms that torch calls once with what Keras gives its own one after the other, so that their statistics are of all of it."""
+    """Batch norms that one side calls once with what the other gives its own one after the other, so that their statistics are of all of it."""
     bench = tensor.bench
     owners = [{info.name: info.layer for info in outline.tensors} for outline in bench.outlines]
     calls = [
         {info.path: info.calls for info in outline.layers if info.kind == "batch_norm"}
         for outline in bench.outlines
     ]
-    layers, times = dict[str, str](), set[int]()
-    for pair in bench.mapping.tensors if tensor.segment.torch else ():
-        ours, theirs = (
-            owner[names[0]] if names else ""
-            for owner, names in zip(owners, (pair.keras, pair.torch), strict=True)
+    pairs = {
+        (owners[0].get(pair.keras[0], ""), owners[1].get(pair.torch[0], ""))
+        for pair in bench.mapping.tensors
+        if pair.keras and pair.torch
+    }
+    found = sorted(pair for pair in pairs if all(map(dict.get, calls, pair)) and tensor.segment.holds(*pair))
+    counts = [(calls[0][ours], calls[1][theirs]) for ours, theirs in found]
+    for side in (0, 1):
+        names, others = ([pair[number] for pair in found] for number in (side, 1 - side))
+        parts = {each[1 - side] // each[side] for each in counts}
+        if len(parts) != 1 or parts <= {0, 1}:
+            continue
+        (count,) = parts
+        name, other = (("Keras", "torch"), ("torch", "Keras"))[side]
+        ways = [Change("torch" if side else "keras", layer, "pass_mode", count) for layer in names]
+        deviation = tensor.deviation_with(ways)
+        if deviation > limits.LIVE_FLOAT64:
+            continue
+        listed = ", ".join(names)
+        text = (
+            f"{name} calls {listed} once in training with {count} inputs joined along the batch, and normalises by the statistics of all"
+            f" of it; {other} calls {', '.join(others)} {count} times, each by its own"
         )
-        if (
-            theirs in tensor.segment.torch
-            and calls[1].get(theirs)
-            and calls[0].get(ours, 0) > calls[1][theirs]
-        ):
-            layers[theirs] = ours
-            times.add(calls[0][ours] // calls[1][theirs])
-    if len(times) != 1:
-        return []
-    (parts,) = times
-    ways = [Change("torch", layer, "pass_mode", parts) for layer in layers]
-    deviation = tensor.deviation_with(ways)
-    if deviation > limits.LIVE_FLOAT64:
-        return []
-    names = ", ".join(layers)
-    text = (
-        f"torch calls {names} once in training with {parts} inputs joined along the batch, and normalises by the statistics of all of it;"
-        f" Keras calls {', '.join(layers.values())} {parts} times, each by its own"
-    )
-    evidence = tensor.by_experiment(
-        deviation, f": {names} of torch given the {parts} parts of its batch one after the other"
-    )
-    where = tuple(f"{ours} ({theirs} in torch)" for theirs, ours in layers.items())
-    fix = "call the layers for each of these inputs in torch, too"
-    why = Explanation("batch_norm_joined", text, "confirmed", fix, evidence, layers=where)
-    return [Attribution(why, tuple(ways))]
+        how = f": {listed} of {name} given the {count} parts of its batch one after the other"
+        where = tuple(f"{ours} ({theirs} in torch)" for ours, theirs in found)
+        fix = f"in torch: call the layers {'for each of these inputs' if side else 'once with these inputs joined'}"
+        why = Explanation(
+            "batch_norm_joined", text, "confirmed", fix, tensor.by_experiment(deviation, how), layers=where
+        )
+        return [Attribution(why, tuple(ways))]
+    return []
 
 
 # Layers of torch that take the first axis for time unless they are told.

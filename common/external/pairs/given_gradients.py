@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -343,8 +343,10 @@ def _root(off: Callable[[float], float]) -> float | None:
 def _common_factors(
     bench: Bench, optimizers: tuple[Target, Target], sets: Sequence[Arrays], step: int, rate: Rate
 ) -> Explanation | None:
-    """That torch's update of every tensor is Keras's times one number, at each of a few steps; None where it is not."""
-    factors: list[float] = []
+    """That torch's update of every tensor is Keras's times one number, at each of a few steps, or of some tensors always times one number and of
+    the others Keras's; None where it is not.
+    """
+    factors: list[dict[str, float]] = []
     made = moves(bench, optimizers, sets[:step], rate) if step else ({}, {})
     for count in range(step + 1, min(step + _STEPS, len(sets)) + 1):
         before, made = made, moves(bench, optimizers, sets[:count], rate)
@@ -352,22 +354,33 @@ def _common_factors(
             {name: value - was.get(name, 0.0) for name, value in now.items()}
             for now, was in zip(made, before, strict=True)
         )
-        square = sum(float(np.square(value).sum()) for value in ours.values())
-        product = sum(float((value * theirs[name]).sum()) for name, value in ours.items())
-        factor = product / square if square else math.nan
-        apart = max(tensor_deviation(factor * value, theirs[name]) for name, value in ours.items())
-        if not apart <= limits.LIVE_FLOAT64:
+        squares = {name: float(np.square(value).sum()) for name, value in ours.items()}
+        moved = {name: value for name, value in ours.items() if squares[name]}
+        found = {name: float((value * theirs[name]).sum()) / squares[name] for name, value in moved.items()}
+        apart = (tensor_deviation(found.get(name, 1.0) * value, theirs[name]) for name, value in ours.items())
+        if not found or not max(apart) <= limits.LIVE_FLOAT64:
             return None
-        factors.append(factor)
+        factors.append(found)
     # One update may be so whatever differs: Adam's first is nearly a sign.
     if len(factors) < 2:
         return None
-    told = ", ".join(f"{factor:.6g}" for factor in factors)
-    text = f"torch's updates of all tensors are those of Keras times one number: {told} at steps {step} to {step + len(factors) - 1}"
-    return Explanation(
-        "updates:factor",
-        text,
-        "confirmed",
-        "compare what both optimizers multiply by: learning rate, schedule, bias corrections; and whether the step counts from 0 or from 1",
-        "by experiment: both were given the same gradients, and nothing else differs in these updates",
-    )
+    steps = f"at steps {step} to {step + len(factors) - 1}"
+    evidence = "by experiment: both were given the same gradients, and nothing else differs in these updates"
+    by_step = [{*_rounded(each.values())} for each in factors]
+    if all(len(each) == 1 for each in by_step):
+        told = ", ".join(f"{factor:.6g}" for (factor,) in by_step)
+        text = f"torch's updates of all tensors are those of Keras times one number: {told} {steps}"
+        fix = "compare what both optimizers multiply by: learning rate, schedule, bias corrections; and whether the step counts from 0 or from 1"
+        return Explanation("updates:factor", text, "confirmed", fix, evidence)
+    always = {name: {*_rounded(each.get(name, 1.0) for each in factors)} for name in factors[0]}
+    off = {name: min(each) for name, each in always.items() if each != {1.0}}
+    if any(len(each) > 1 for each in always.values()) or len({*off.values()}) > 1 or not off:
+        return None
+    more = f" and {len(off) - _LISTED} more" if len(off) > _LISTED else ""
+    text = f"torch's updates of {', '.join([*off][:_LISTED])}{more} are {min(off.values()):.6g} times those of Keras {steps}, and all others are Keras's"
+    fix = "compare the learning rates of the groups of parameters, and which parameters are in which"
+    return Explanation("updates:group", text, "confirmed", fix, evidence)
+
+
+def _rounded(factors: Iterable[float]) -> list[float]:
+    return [float(f"{factor:.9g}") for factor in factors]

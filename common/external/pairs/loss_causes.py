@@ -70,9 +70,13 @@ def loss_causes(bench: Bench) -> list[Attribution]:
         known = _by_formula(bench, passes) or _of_batch(bench, passes, batch)
         if known is None:
             return found or _by_gradient_paths(bench, passes) or [Attribution(_unknown(passes))]
-        # What it is in all says more than what it is made of.
-        if found:
-            known = replace(known, text=f"{known.text}; {found[0].explanation.text}")
+    elif known.cause == "loss:weight" and any(term.own is not None for term in bench.losses[0].terms):
+        found = _by_operations(bench, passes)
+    else:
+        found = []
+    # What it is in all says more than what it is made of.
+    if found:
+        known = replace(known, text=f"{known.text}; {found[0].explanation.text}")
     return [Attribution(known)]
 
 

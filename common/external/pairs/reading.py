@@ -464,7 +464,17 @@ def _einsum(made: Operation, reader: Reader) -> Expression | None:
     return Expression("matmul", tuple(arranged))
 
 
+def _bucketize(made: Operation, reader: Reader) -> Expression:
+    """Which bucket an edge itself is in: TensorFlow's is the one above it, torch's the one below unless it is told."""
+    found = _as_called(made, reader)
+    above = made.name == "Bucketize" or made.settings.get("right") is True
+    settings = [each for each in found.settings if each[0] != "right"]
+    return replace(found, settings=(*settings, ("right", above)))
+
+
 _SPECIAL: dict[str, Callable[[Operation, Reader], Expression | None]] = {
+    "Bucketize": _bucketize,
+    "bucketize": _bucketize,
     "Einsum": _einsum,
     "addmm": _plus_product,
     "baddbmm": _plus_product,

@@ -358,7 +358,8 @@ class View:
     def _with_numbers(self, found: Difference) -> Difference:
         """Of two constants what they are, and how they differ; of other results how, where one is the other times a number, say."""
         both = (found.torch, found.keras)
-        if not all(_is_constant(each) and each.tensor is not None for each in both):
+        kept = {info.name for outline in self._bench.outlines for info in outline.tensors if info.buffer}
+        if not all(_is_constant(each, kept) and each.tensor is not None for each in both):
             other = found.kind == "other"
             return replace(found, apart=self._apart(*both) or self._unpackable(*both)) if other else found
         (theirs,), (ours,) = (
