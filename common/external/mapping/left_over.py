@@ -46,9 +46,10 @@ def fused(
         found = next(
             (
                 run
+                for alike in (True, False)
                 for side in (numbered, ours)
                 for start in range(len(side))
-                if (run := _run(side[start:], whole))
+                if (run := _run(side[start:], whole, alike))
             ),
             [],
         )
@@ -63,11 +64,15 @@ def fused(
     return pairs
 
 
-def _run(ours: Sequence[ParameterGroup], whole: ParameterGroup) -> list[ParameterGroup]:
-    """The first of Keras's groups, as many as together have the outputs of one of torch's; [] where they do not fit it."""
+def _run(ours: Sequence[ParameterGroup], whole: ParameterGroup, alike: bool) -> list[ParameterGroup]:
+    """The first of Keras's groups, as many as together have the outputs of one of torch's; [] where they do not fit it.
+
+    alike: whether all have biases or none; else those of one side have, and of the other not.
+    """
     shape, found = whole.parts["main"].shape, list[ParameterGroup]()
     for part in ours[:_MOST_FUSED]:
-        if not _is_part(part, whole):
+        slots = {*part.parts}, {*(found or [part])[0].parts}
+        if not _is_part(part, whole) or slots[0] != slots[1] or (slots[0] == {*whole.parts}) != alike:
             break
         found.append(part)
         if sum(each.parts["main"].shape[-1] for each in found) >= shape[0]:
@@ -82,7 +87,7 @@ def _is_part(part: ParameterGroup, whole: ParameterGroup) -> bool:
     same = len(one) > 1 and (*one[-2:-1], *one[:-2]) == shape[1:] and part.op == whole.op
     # A convolution over one place is a dense layer.
     same |= len(one) == 2 and (one[0], *_ones(part, whole)) == shape[1:] and whole.op in ("dense", "conv")
-    return same and part.parts.keys() == whole.parts.keys() and not part.parts.keys() - {"main", "shift"}
+    return same and not {*part.parts, *whole.parts} - {"main", "shift"}
 
 
 def _ones(part: ParameterGroup, whole: ParameterGroup) -> tuple[int, ...]:
@@ -125,7 +130,7 @@ def _by_outputs(
     joined = "+".join(map(str, sizes))
     ones = _ones(keras[0], torch[0])
     kernel = " ".join(["i o -> o i", *map(str, ones)]) if ones else "... i o -> o i ..."
-    return [
+    both = [
         Pair(
             keras=tuple(group.parts[slot].info.name for group in keras),
             torch=tuple(group.parts[slot].info.name for group in torch),
@@ -134,8 +139,15 @@ def _by_outputs(
             doubt=doubt,
         )
         for slot, rule in (("main", kernel), ("shift", "o -> o"))
-        if slot in keras[0].parts
+        if slot in keras[0].parts and slot in torch[0].parts
     ]
+    alone = [
+        Pair(**{side: (part.info.name,)}, rule=neutral("shift", part.shape), source="order", doubt=doubt)
+        for side, groups, others in (("keras", keras, torch), ("torch", torch, keras))
+        for part in (group.parts["shift"] for group in groups if "shift" in group.parts)
+        if "shift" not in others[0].parts
+    ]
+    return both + alone
 
 
 def _is_dense(group: ParameterGroup) -> bool:
