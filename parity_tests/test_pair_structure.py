@@ -34,7 +34,7 @@ DATA = (
         ("attention", "batched", "masked", "attends", "hidden", "sequence", "heads", "formulas"), "texts"
     )
     | dict.fromkeys(("steps", "dropping_steps", "last_steps", "step_dropout"), "texts")
-    | dict.fromkeys(("modulated", "encoded", "scored", "states", "lstm_states", "pooled"), "texts")
+    | dict.fromkeys(("modulated", "encoded", "scored", "states", "lstm_states", "pooled", "twins"), "texts")
     | dict.fromkeys(("tokens", "padded"), "tokens")
     | {"strided": "images", "gained": "both"}
 )
@@ -365,6 +365,22 @@ WRONG = [
         [("forward/norm0", "operation:too_much", "special_i0e(dense0) where Keras goes on with dense0")],
     ),
     ("norms", "Norms", "eval", [("forward/norm0", "batch_norm_mode", "as in eval()")]),
+    *(
+        (
+            "twins",
+            "Twins",
+            wrong,
+            [
+                ("forward/head", cause, text),
+                ("after/buffers/norm/moving_variance", "setting:running_variance", "unbiased in torch"),
+            ],
+        )
+        for wrong, cause, text in (
+            ("joined", "batch_norm_joined", "once in training with 2 inputs joined"),
+            ("kept", "operation:kept", "another condition"),
+            ("floor", "operation:left_out", ") + 0.5"),
+        )
+    ),
     (
         "norms",
         "Norms",

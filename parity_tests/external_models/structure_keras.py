@@ -148,6 +148,17 @@ def norms(trainable: bool = True) -> keras.Model:
     return keras.Model(x, layers.Dense(3, name="head")(y))
 
 
+def twins() -> keras.Model:
+    """Two steps through one norm: the one kept where its input is positive, over what is made of the other."""
+    x = keras.Input((7, 6))
+    shared, norm = layers.Dense(4, name="shared"), layers.BatchNormalization(name="norm")
+    one, other = norm(shared(x[:, 0])), norm(shared(x[:, 1]))
+    kept, spread = one * ops.cast(x[:, 0, :4] > 0, one.dtype), ops.softplus(other) + 0.5
+    return keras.Model(
+        x, layers.Dense(3, name="head")(ops.concatenate([kept / spread, ops.log(spread)], axis=1))
+    )
+
+
 def frozen_norms() -> keras.Model:
     """They run in inference mode in training too."""
     return norms(trainable=False)

@@ -245,6 +245,28 @@ class Norms(nn.Module):
         return self.head(x)
 
 
+class Twins(nn.Module):
+    """A port of `twins`; wrong: 'joined', 'kept', 'floor'."""
+
+    def __init__(self, wrong: str = "") -> None:
+        super().__init__()
+        self.wrong = wrong
+        self.shared, self.norm = nn.Linear(6, 4), nn.BatchNorm1d(4, eps=1e-3, momentum=0.01)
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        # In the order in which Keras runs its graph: what is used first is farthest from the outputs.
+        other, one = self.shared(x[:, 1]), self.shared(x[:, 0])
+        if "joined" in self.wrong:
+            other, one = self.norm(torch.cat([other, one])).chunk(2)
+        else:
+            other, one = self.norm(other), self.norm(one)
+        positive = x[:, 0, :4] > 0
+        kept = one.masked_fill(positive if "kept" in self.wrong else ~positive, 0)
+        spread = F.softplus(other) + (0 if "floor" in self.wrong else 0.5)
+        return self.head(torch.cat([kept / spread, spread.log()], 1))
+
+
 class Tokens(nn.Module):
     def __init__(self, wrong: str = "") -> None:
         super().__init__()

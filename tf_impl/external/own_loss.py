@@ -41,6 +41,7 @@ def mean(target: Target, outputs: Any, targets: Any, weights: tf.Tensor | None) 
     if isinstance(loss, keras.Layer):
         raise ExternalModelError(f"{target} gives a model or layer; it must give {_WANTED}")
     if not isinstance(loss, keras.losses.Loss) and tf.is_tensor(outputs) and tf.is_tensor(targets):
+        outputs = _masked_as_taken(loss, outputs, targets)
         loss = LossFunctionWrapper(loss)  # as `compile` has it
     if weights is not None and not isinstance(loss, keras.losses.Loss):
         raise ExternalModelError(f"{target} takes all outputs at once, for which Keras has no sample weights")
@@ -51,3 +52,14 @@ def mean(target: Target, outputs: Any, targets: Any, weights: tf.Tensor | None) 
             f"{target} gives {type(value).__name__}; it must give numbers, a mean or one for each sample"
         )
     return tf.reduce_mean(value)
+
+
+def _masked_as_taken(loss: Any, outputs: Any, targets: Any) -> Any:
+    """The outputs without their mask where the loss gives one number for all that it is of, as for a whole sequence: `fit` would fail,
+    so that a loop of the user's own takes that loss, without a mask.
+    """
+    mask = getattr(outputs, "_keras_mask", None)
+    if mask is None:
+        return outputs
+    rank = len(loss(targets, outputs).shape)
+    return tf.identity(outputs) if 0 < rank < len(mask.shape) else outputs

@@ -192,7 +192,14 @@ def _try(root: ImportedModel, spec: TrainSpec) -> None:
     if root.own_loss is None:
         one_input(root.model.call, named, root.target)
     inputs = tf.constant(first_inputs(spec, PROBED))
-    outputs = root.outputs(inputs, Context(False, sample_ids=tf.range(PROBED, dtype=tf.int64)))
+    context = Context(False, sample_ids=tf.range(PROBED, dtype=tf.int64))
+    try:
+        outputs = root.outputs(inputs, context)
+    except ExternalModelError as error:
+        if "custom_gradient" not in str(error):
+            raise
+        # Of a strategy's variable it is refused outside of a graph; a training step is one.
+        outputs = tf.function(lambda: root.outputs(inputs, context))()
     probed_shape(tuple(outputs.shape), spec, root.target)
     for variable in root.model.variables:
         if penalty_of(variable) == (0.0, 0.0):  # l2(0.0), as code with an option for it has
