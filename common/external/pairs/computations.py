@@ -22,6 +22,8 @@ from parity.common.external.process.operations import COUNTS, fingerprint, key_o
 from parity.common.external.process.pass_result import Array, Arrays
 from parity.common.external.process.worker import ExternalWorker
 
+# They give the same elements in another order, which is another tensor.
+_MOVES = ("roll", "flip", "sort")
 # Layers whose insides are of no interest: each counts as one operation of its kind.
 WHOLE = frozenset(
     ("batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm", "lstm", "gru", "simple_rnn")
@@ -487,6 +489,8 @@ def named(computation: Computation, arrays: Arrays) -> dict[int, str]:
         # One number that someone would write may be any.
         if array.size > 1 or array.ndim or float(f"{array:.{_DIGITS}g}") != array:
             for number in computation.numbers_of(array):
-                if not computation.is_uniform(number):
+                maker = computation.maker.get(number)
+                moved = maker is not None and NAMES.get(maker.name, maker.name.lower()) in _MOVES
+                if not computation.is_uniform(number) and not moved:
                     found.setdefault(number, name)
     return found
