@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 from parity.common.base.errors import ExternalModelError
 from parity.common.external.mapping.components import Component
+from parity.common.external.mapping.name_similarity import words_of
 from parity.common.external.mapping.trial import AGREES, WRONG, Bench, Trial
 from parity.common.spec.external.mapping import Pair
 
@@ -99,7 +99,10 @@ class AtOnce:
             return []
 
         def in_common(order: Sequence[tuple[str, ...]]) -> int:
-            return sum(len(_words(layer[0]) & _words(home)) for layer, home in zip(order, homes, strict=True))
+            words = (
+                (words_of(layer[0])[0], words_of(home)[0]) for layer, home in zip(order, homes, strict=True)
+            )
+            return sum(len({*own} & {*others}) for own, others in words)
 
         found = []
         for order in sorted(itertools.permutations(layers), key=in_common, reverse=True)[:_ALIKE]:
@@ -211,10 +214,6 @@ class AtOnce:
 
 def _agreeing(trial: Trial) -> int:
     return sum(far <= AGREES for far in trial.deviations.values())
-
-
-def _words(name: str) -> set[str]:
-    return set(re.split(r"[/._\d]+", name)) - {""}
 
 
 def _module(name: str) -> str:

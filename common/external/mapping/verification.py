@@ -111,7 +111,7 @@ class _Search:
                 whole = self.bench.try_out(self.pairs, inject=False)
                 alone = self.bench.try_out(self.pairs)
             deviations = whole.deviations if self._is_good(whole) else alone.deviations
-            deviations = {n: 0.0 if n in self.in_other_order else far for n, far in deviations.items()}
+            deviations = deviations | dict.fromkeys(self.in_other_order, 0.0)
             self.last = Trial(deviations, whole.outputs)
             self.hidden = min(whole.outputs, _worst(alone))
         self._show()
@@ -150,6 +150,7 @@ class _Search:
             if nearer or (agree - was and was - agree <= changed):
                 self.pairs, before = pairs, now
                 self.in_other_order |= changed - agree
+                self.shown |= {index for place in changed - agree for index in self.parts[place].pairs}
 
     def _take_back(self) -> None:
         """Give components back what they were proposed with where another partner has made none of them agree.
