@@ -380,7 +380,10 @@ class _Flow:
 
     def _unseen(self) -> str:
         """Settings that differ though all agrees; '' where none do. The optimizers' are told where these are compared."""
-        differ = [one for one in self.suspects if one.changes not in MAPPED_AWAY and one.keras is not None]
+        # A bias of one side alone is here only where nothing but rounding moves it.
+        quiet = {*MAPPED_AWAY, "use_bias"}
+        found = (one for one in self.suspects if one.keras is not None)
+        differ = [one for one in found if quiet.isdisjoint((one.changes, one.setting))]
         said = said_of(with_effect(differ, self.bench.mapping))
         return f"no difference with these samples, which others may show: {_few(said)}" if said else ""
 
