@@ -243,7 +243,7 @@ class Computation:
         return made & FUNCTIONS
 
     def next_functions(self, array: Array) -> set[str]:
-        """Those that are computed of it."""
+        """Those that are computed of an array, of any shape."""
         given = {*self.numbers_of(array)}
         behind = (
             each
