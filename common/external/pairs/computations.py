@@ -253,7 +253,7 @@ class Computation:
         return {each.name.lower() for each in behind} & FUNCTIONS
 
     def crops(self, array: Array, sizes: Sequence[int]) -> bool:
-        """Whether slices are taken of a tensor, until its axes have these sizes, in any order."""
+        """Whether slices are taken of an array, of any shape, until its axes have these sizes, in any order."""
         cut = {*self.numbers_of(array)}
         for each in self.operations:
             if each.name == "slice" and any(
