@@ -15,7 +15,6 @@ from collections.abc import Iterator
 import numpy as np
 
 from parity.common.base.errors import ExternalModelError
-from parity.common.diagnosis.limits import OF_FLOAT32_CONSTANTS
 from parity.common.external.lint.lint import Difference, lint
 from parity.common.external.lint.settings import said
 from parity.common.external.mapping.propose import propose
@@ -32,6 +31,8 @@ from parity_tests.tables.zoo import CONSTANTS, LIMIT, Outcome
 from parity_tests.zoo import PACKAGES, ZOO, Arrays, ZooPair
 
 SEED = 8
+# Of outputs, where an angle of some thousand periods has been rounded to float32.
+_OF_FLOAT32_CONSTANTS = 1e-3
 _CLEARLY = 10  # times smaller, and it was due to that
 
 
@@ -158,7 +159,7 @@ def _name(
     left = deviation(pair, keras, torch, inputs)
     if left <= LIMIT or left < outcome.deviation / _CLEARLY:
         named.append(CONSTANTS[0])
-    if LIMIT < left <= OF_FLOAT32_CONSTANTS:
+    if LIMIT < left <= _OF_FLOAT32_CONSTANTS:
         before, left = left, _built(pair.without or pair.torch, True, outcome, outlines, keras, torch, inputs)
         if left < before / _CLEARLY:
             named.append(CONSTANTS[1])

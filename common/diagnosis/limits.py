@@ -40,10 +40,6 @@ FLIPS = Limit(
 LIVE_FLOAT64 = Limit(
     1e-10, "one layer in two frameworks, given equal inputs: rounding in deep models is less"
 )
-OF_FLOAT32_CONSTANTS = Limit(
-    1e-3,
-    "outputs, where an angle of some thousand periods has been rounded to float32: beyond it, it is not looked for",
-)
 ROUNDED_CONSTANT = Limit(
     1e-6,
     "two constants of which one is rounded to float32, or both in other steps: some units in the last place",

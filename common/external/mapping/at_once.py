@@ -79,8 +79,10 @@ class AtOnce:
             pairs = [self.search.pairs[index] for index in part.pairs]
             several = all(len(pair.keras) > 1 == len(pair.torch) for pair in pairs)
             if several and len({len(pair.keras) for pair in pairs}) == 1 and not self.search.is_fixed(place):
-                shapes = tuple({self.bench.infos[name].shape for name in pair.keras} for pair in pairs)
-                pools.setdefault(repr(shapes), []).append(part)
+                shapes = tuple(
+                    frozenset(self.bench.infos[name].shape for name in pair.keras) for pair in pairs
+                )
+                pools.setdefault(shapes, []).append(part)
         for parts in pools.values():
             best = _agreeing(self.bench.try_out(self.search.pairs))
             for pairs in self._assignments(parts) if len(parts) > 1 else ():

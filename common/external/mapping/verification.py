@@ -142,15 +142,19 @@ class _Search:
             nearer = now.outputs < before.outputs / _CLEARLY or now.outputs <= WRONG
             # Behind what agrees so the models may differ in something else.
             was, agree = ({n for n, far in one.deviations.items() if far <= AGREES} for one in (before, now))
-            changed = {
-                place
-                for place, part in enumerate(self.parts)
-                if any(pairs[index] != self.pairs[index] for index in part.pairs)
-            }
+            changed = self._changed(pairs, self.pairs)
             if nearer or (agree - was and was - agree <= changed):
                 self.pairs, before = pairs, now
                 self.in_other_order |= changed - agree
                 self.shown |= {index for place in changed - agree for index in self.parts[place].pairs}
+
+    def _changed(self, pairs: Sequence[Pair], before: Sequence[Pair]) -> set[int]:
+        """The components of which a pair is another one."""
+        return {
+            place
+            for place, part in enumerate(self.parts)
+            if any(pairs[index] != before[index] for index in part.pairs)
+        }
 
     def _take_back(self) -> None:
         """Give components back what they were proposed with where another partner has made none of them agree.
@@ -166,11 +170,7 @@ class _Search:
             for index in part.pairs
             for name in self.given[index].torch
         }
-        left = {
-            place
-            for place, part in enumerate(self.parts)
-            if any(self.pairs[index] != self.given[index] for index in part.pairs)
-        }
+        left = self._changed(self.pairs, self.given)
         while left:
             together, open_ = set(), [left.pop()]
             while open_:

@@ -185,11 +185,11 @@ class ComparedPoints:
             return False
         if computation.makes_behind(due, own) or (own.size > due.size and computation.crops(own, due.shape)):
             return True
-        told = bench.keras.operations(bench.inputs[0], training=training)
-        keras = Computation(bench.keras, told, {})
-        return bool(keras.last_functions(due) & computation.next_functions(own)) or bool(
-            computation.last_functions(own) & keras.next_functions(due)
-        )
+        behind, last = computation.next_functions(own), computation.last_functions(own)
+        if not behind | last:
+            return False
+        keras = Computation(bench.keras, bench.keras.operations(bench.inputs[0], training=training), {})
+        return bool(keras.last_functions(due) & behind or last & keras.next_functions(due))
 
     def _wrong_outputs(self, trace: PairTrace) -> set[str]:
         """Outputs that deviate by themselves."""

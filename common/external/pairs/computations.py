@@ -245,20 +245,17 @@ class Computation:
     def next_functions(self, array: Array) -> set[str]:
         """Those that are computed of an array, of any shape."""
         given = {*self.numbers_of(array)}
-        behind = (
-            each
-            for each in self.operations
-            if any(not given.isdisjoint((one, self.source(one))) for one in each.tensors)
-        )
-        return {each.name.lower() for each in behind} & FUNCTIONS
+        return {each.name.lower() for each in self.operations if self._takes(each, given)} & FUNCTIONS
+
+    def _takes(self, operation: Operation, numbers: set[int]) -> bool:
+        """Whether an operation is given one of some tensors, however it is rearranged."""
+        return any(not numbers.isdisjoint((one, self.source(one))) for one in operation.tensors)
 
     def crops(self, array: Array, sizes: Sequence[int]) -> bool:
         """Whether slices are taken of an array, of any shape, until its axes have these sizes, in any order."""
         cut = {*self.numbers_of(array)}
         for each in self.operations:
-            if each.name == "slice" and any(
-                not cut.isdisjoint((one, self.source(one))) for one in each.tensors
-            ):
+            if each.name == "slice" and self._takes(each, cut):
                 cut |= {*each.results}
                 if any(sorted(self.shapes[result]) == sorted(sizes) for result in each.results):
                     return True

@@ -22,6 +22,7 @@ from parity.common.external.pairs.expressions import (
     Expression,
     is_far_below,
 )
+from parity.common.external.pairs.forms import opposite
 
 # Numbers of one side alone that are told.
 _FEW = 2
@@ -467,12 +468,10 @@ def _kept(made: Expression) -> list[tuple[Expression, Expression]]:
 
 
 def _not(condition: Expression) -> Expression:
-    """What holds where a condition does not."""
-    if condition.name == "not":
-        return condition.operands[0]
+    """Its opposite, a comparison as the other comparison."""
     if condition.name in _OPPOSITE:
         return replace(condition, name=_OPPOSITE[condition.name], tensor=None)
-    return Expression("not", (condition,), shape=condition.shape, line=condition.line)
+    return opposite(condition)
 
 
 def _called_in(whole: Expression, part: Expression) -> str:

@@ -15,7 +15,7 @@ from parity.common.diagnosis.result import Confidence, Explanation
 from parity.common.external.lint.lint import Difference
 from parity.common.external.lint.settings import PASTE
 from parity.common.external.pairs.bench import Bench
-from parity.common.external.pairs.points import Point, Segment
+from parity.common.external.pairs.points import Point, Segment, paired_layers
 from parity.common.external.process.pass_result import Arrays
 from parity.common.spec.external.rules import parse_rule
 
@@ -209,17 +209,12 @@ def _by_mode(tensor: DeviatingTensor) -> list[Attribution]:
 def _by_joined_batches(tensor: DeviatingTensor) -> list[Attribution]:
     """Batch norms that one side calls once with what the other gives its own one after the other, so that their statistics are of all of it."""
     bench = tensor.bench
-    owners = [{info.name: info.layer for info in outline.tensors} for outline in bench.outlines]
     calls = [
         {info.path: info.calls for info in outline.layers if info.kind == "batch_norm"}
         for outline in bench.outlines
     ]
-    pairs = {
-        (owners[0].get(pair.keras[0], ""), owners[1].get(pair.torch[0], ""))
-        for pair in bench.mapping.tensors
-        if pair.keras and pair.torch
-    }
-    found = sorted(pair for pair in pairs if all(map(dict.get, calls, pair)) and tensor.segment.holds(*pair))
+    pairs = [(pair.keras, pair.torch) for pair in paired_layers(*bench.outlines, bench.mapping)]
+    found = [pair for pair in pairs if all(map(dict.get, calls, pair)) and tensor.segment.holds(*pair)]
     counts = [(calls[0][ours], calls[1][theirs]) for ours, theirs in found]
     for side in (0, 1):
         names, others = ([pair[number] for pair in found] for number in (side, 1 - side))

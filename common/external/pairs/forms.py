@@ -71,7 +71,7 @@ def _masked(made: Expression) -> Expression:
     if (slope := _slope(where, one, other)) is not None:
         return replace(made, name="leaky_relu", operands=(one,), settings=(("negative_slope", slope),))
     hides = is_far_below(other) and not is_far_below(one)
-    return replace(made, operands=(_opposite(where), other, one)) if hides else made
+    return replace(made, operands=(opposite(where), other, one)) if hides else made
 
 
 def _is_same(one: Expression, other: Expression) -> bool:
@@ -87,7 +87,8 @@ def _slope(where: Expression, one: Expression, other: Expression) -> float | Non
     return numbers[0] if len(numbers) == 1 and len(of) == 3 and None not in of and len({*of}) == 1 else None
 
 
-def _opposite(of: Expression) -> Expression:
+def opposite(of: Expression) -> Expression:
+    """What holds where a condition does not."""
     return of.operands[0] if of.name == "not" else Expression("not", (of,), shape=of.shape, line=of.line)
 
 

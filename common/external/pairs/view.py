@@ -358,8 +358,7 @@ class View:
     def _with_numbers(self, found: Difference) -> Difference:
         """Of two constants what they are, and how they differ; of other results how, where one is the other times a number, say."""
         both = (found.torch, found.keras)
-        kept = {info.name for outline in self._bench.outlines for info in outline.tensors if info.buffer}
-        if not all(_is_constant(each, kept) and each.tensor is not None for each in both):
+        if not all(self._is_constant(each) and each.tensor is not None for each in both):
             other = found.kind == "other"
             return replace(found, apart=self._apart(*both) or self._unpackable(*both)) if other else found
         (theirs,), (ours,) = (
@@ -681,8 +680,7 @@ class View:
 
     def _rounded(self, found: Difference) -> float:
         """How far two constants are apart, that no input or trained weight is part of, by rounding to float32 alone; 0.0 where that is not so."""
-        kept = {info.name for outline in self._bench.outlines for info in outline.tensors if info.buffer}
-        constant = _is_constant(found.torch, kept) and _is_constant(found.keras, kept)
+        constant = self._is_constant(found.torch) and self._is_constant(found.keras)
         if not constant or found.torch.tensor is None or found.keras.tensor is None:
             return 0.0
         (theirs,), (ours,) = self.torch.values(found.torch.tensor), self.keras.values(found.keras.tensor)
@@ -691,6 +689,18 @@ class View:
         # A table is made of angles of some periods, each rounded.
         most = limits.ROUNDED_CONSTANT if theirs.size == 1 else limits.ULPS_OF_FLOAT32 * _FLOAT32
         return apart if apart <= most else 0.0
+
+    @cached_property
+    def _buffers(self) -> set[str]:
+        return {info.name for outline in self._bench.outlines for info in outline.tensors if info.buffer}
+
+    def _is_constant(self, made: Expression) -> bool:
+        """Whether no input or trained weight is part of it."""
+        leaves = (part for part in made.parts() if not part.name)
+        return all(
+            part.number is not None or part.text.startswith(UNNAMED) or part.text in self._buffers
+            for part in leaves
+        )
 
     @property
     def has_ends(self) -> bool:
@@ -717,14 +727,6 @@ class View:
             Attribution(explanation_of(each, theirs, evidence, layers, confirmed=False))
             for each in self._opened(theirs, ours)
         ]
-
-
-def _is_constant(made: Expression, kept: Collection[str] = ()) -> bool:
-    """Whether no input or weight is part of it; kept: names of tensors that are constants, too."""
-    leaves = (part for part in made.parts() if not part.name)
-    return all(
-        part.number is not None or part.text.startswith(UNNAMED) or part.text in kept for part in leaves
-    )
 
 
 def _likeness(one: Expression, other: Expression) -> float:
