@@ -195,8 +195,8 @@ WRONG = [
         [
             (
                 "forward/head",
-                "operation:other",
-                "stack(second, function), axis=(0,)) where Keras computes first + second",
+                "operation:operand",
+                "torch has `h`, and what Keras computes is `y`",
             )
         ],
     ),
@@ -711,7 +711,12 @@ WRONG = [
         [("forward/norm", "operation:operand", "where Keras takes mean(the input x, axis=0)")],
     ),
     # A gain of one hides that it divides.
-    ("gained", "Gained", "quotient", [("forward/norm", "operation:other", "* norm/gamma) / rsqrt(")]),
+    (
+        "gained",
+        "Gained",
+        "quotient",
+        [("forward/norm", "operation:operation", "what Keras computes is `self.weight * inverse`")],
+    ),
     ("gained", "Gained", "gain", [("forward/norm", "weights_not_used", "never uses norm.weight")]),
     (
         "gained",

@@ -11,13 +11,16 @@ from parity.common.diagnosis import limits
 from parity.common.diagnosis.result import Explanation, Finding, TensorComparison
 from parity.common.external.lint.lint import Difference
 from parity.common.external.pairs.bench import PairTrace, compared, gradients, losses, place_of
-from parity.common.external.pairs.explain import DeviatingTensor, by_setting, ways_of
+from parity.common.external.pairs.code_edits import CodeEdit, fitting_edit
+from parity.common.external.pairs.explain import Attribution, DeviatingTensor, by_setting, made, ways_of
 from parity.common.external.pairs.frozen import frozen_cause
 from parity.common.external.pairs.gradient_paths import gradient_causes
 from parity.common.external.pairs.loss_causes import loss_causes
 from parity.common.external.pairs.points import NOWHERE
 from parity.common.external.pairs.search import Search, finding_of
 
+# Differences of a loss that are looked for, one behind the other.
+_LOSSES = 3
 # Of so many layers gradients are explained one by one.
 _LAYERS = 4
 
@@ -28,24 +31,38 @@ class BackwardSearch:
     def __init__(self, search: Search) -> None:
         self.search = search
 
-    def loss(self, trace: PairTrace) -> Iterator[Finding]:
-        """Yield that the losses of equal outputs differ."""
+    def loss(self, trace: PairTrace) -> Generator[Finding, None, PairTrace]:
+        """Yield that the losses of equal outputs differ; return the trace then: what an edit of the code puts right stays so."""
         tensors = losses(self.search.bench, trace.reference, trace.injected)
         self.search.injected += tensors
         off = [tensor for tensor in tensors if not tensor.agrees]
         if off and self.search.barrier >= 0:
             # What a layer that could not be put right makes of what is behind it.
             self.search.add_to_place(self.search.barred, off)
-        elif off:
+            return trace
+        for _ in range(_LOSSES):
+            if not off:
+                break
             # Ours is one formula in either framework.
             own = any(term.own is not None for term in self.search.bench.losses[0].terms)
-            causes = [cause.explanation for cause in loss_causes(self.search.bench)] if own else []
+            causes = loss_causes(self.search.bench) if own else []
             inherited = self.search.of_evaluation_alone
-            if inherited is not None and not any(why.confidence == "confirmed" for why in causes):
+            confirmed = any(each.explanation.confidence == "confirmed" for each in causes)
+            if inherited is not None and not confirmed:
                 self.search.add_to_place(inherited, off)
-                return
-            for number, why in enumerate(causes or [None]):
+                break
+            for number, why in enumerate([each.explanation for each in causes] or [None]):
                 yield finding_of("loss", off if not number else off[:1], why=why)
+            edits = [change for each in causes for change in each.changes if isinstance(change, CodeEdit)]
+            if not edits:
+                break
+            for edit in edits:
+                edit.make(self.search.bench)
+            trace = self.search.bench.trace(True)
+            now = losses(self.search.bench, trace.reference, trace.injected)
+            off = [tensor for tensor in now if not tensor.agrees]
+            self.search.loss_put_right = not off
+        return trace
 
     def penalty(self, trace: PairTrace) -> Iterator[Finding]:
         """Yield what Keras's model adds to its loss, and torch's does not."""
@@ -186,12 +203,45 @@ class BackwardSearch:
             worst = max(row.deviation for row in group)
             # A training step's own calls are among those that may go otherwise.
             step = bench.losses[1] if bench.trains_by_step else None
-            for cause in gradient_causes(
-                DeviatingTensor(bench, NOWHERE, [], measure, worst), step, limit=limit
-            ):
+            tensor = DeviatingTensor(bench, NOWHERE, [], measure, worst)
+            causes = gradient_causes(tensor, step, limit=limit)
+            if not causes and limit <= limits.LIVE_FLOAT64:
+                causes = self._by_edits(tensor, trace)
+            for cause in causes:
                 yield finding_of("gradient", group, why=cause.explanation)
                 rows = [row for row in rows if place_of(row) not in names]
         return rows
+
+    def _by_edits(self, tensor: DeviatingTensor, trace: PairTrace) -> list[Attribution]:
+        """An edit of torch's code that changes nothing but gradients."""
+        bench = self.search.bench
+        loss = bench.losses[1] if any(term.own is not None for term in bench.losses[1].terms) else None
+        told = bench.torch.operations(bench.inputs[1], loss, training=True)["operations"]
+        lines = dict.fromkeys(line for each in reversed(told) for line in each["lines"])
+
+        def deviation(edit: CodeEdit) -> float:
+            left = tensor.deviation_with([edit])
+            if left > limits.LIVE_FLOAT64:
+                return left
+            with made(bench, [edit]):
+                now = bench.torch_pass(True, trace.injections)
+            rows = [*bench.outputs(trace.reference, now), *losses(bench, trace.reference, now)]
+            agreed = {row.name for row in self._others(trace) if row.agrees}
+            return left if all(row.agrees for row in rows if row.name in agreed) else math.inf
+
+        found = fitting_edit(bench, [*lines], deviation, of_gradients=True)
+        if found is None:
+            return []
+        evidence = tensor.by_experiment(found[1], ": run so; all that agreed before does so")
+        return [Attribution(found[0].explanation(True, evidence, ()), (found[0],))]
+
+    def _others(self, trace: PairTrace) -> list[TensorComparison]:
+        """The outputs and losses of a trace."""
+        bench = self.search.bench
+        return [
+            *bench.outputs(trace.reference, trace.injected),
+            *losses(bench, trace.reference, trace.injected),
+        ]
 
     def _is_replaced(self, row: TensorComparison) -> bool:
         """Whether a gradient may be that of an operation which is replaced: the operation is in the layer, or sends gradients back to

@@ -108,7 +108,7 @@ class Bench(LoadedPair):
     frozen: Keras's tensors that one side alone trains, with the side
     that does not ('keras', 'torch'); those whose gradient is zero for any samples are left out. layouts: how torch's tensors
     lie, by tap, as `aligned` says, where that has been seen. rates: of each step, where the optimizers follow schedules.
-    searched: seconds for which causes have been tried on torch, in operations and in gradients.
+    searched: seconds for which causes have been tried on torch, in operations and in gradients. edited: likewise, in its code.
     """
 
     mapping: Mapping
@@ -118,6 +118,7 @@ class Bench(LoadedPair):
     layouts: dict[str, str] = field(default_factory=dict)
     rates: tuple[float, ...] = ()
     searched: float = 0.0
+    edited: float = 0.0
 
     @cached_property
     def points(self) -> Sequence[Point]:

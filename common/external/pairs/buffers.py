@@ -86,7 +86,8 @@ class BufferSearch:
         place = Place(own, due, True, trace.injections, trace.reference.activations)
         measure = partial(self._apart, trace, {tensor.name})
         deviating = DeviatingTensor(bench, NOWHERE, [], measure, tensor.deviation)
-        found = structural_causes(deviating, deviating, place, lambda changes: True)
+        # What an edit makes of one pass says nothing of the next.
+        found = structural_causes(deviating, deviating, place, lambda changes: True, edits=False)
         return [replace(each.explanation, layers=(layer,)) for each in found]
 
     def _move_alike(self, tensors: Sequence[TensorComparison]) -> bool:

@@ -146,7 +146,7 @@ class PairSource(core.ObservationSource):
             else:
                 last = yield from self.forward.run("forward", self._first)
             backward = BackwardSearch(self.search)
-            yield from backward.loss(last)
+            last = yield from backward.loss(last)
             yield from backward.penalty(last)
             yield from backward.run(last)
             yield from BufferSearch(self.search).run(last)

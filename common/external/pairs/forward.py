@@ -10,6 +10,7 @@ from parity.common.diagnosis import limits
 from parity.common.diagnosis.result import Explanation, Finding, TensorComparison
 from parity.common.external.lint.lint import Difference
 from parity.common.external.pairs.bench import PairTrace, compared, of_stage, place_of
+from parity.common.external.pairs.buffers import compared_buffers
 from parity.common.external.pairs.explain import (
     MODE,
     Change,
@@ -20,7 +21,7 @@ from parity.common.external.pairs.explain import (
     mode_cause,
     ways_of,
 )
-from parity.common.external.pairs.places import CAUSE, Place
+from parity.common.external.pairs.places import CAUSE, Place, Replacement
 from parity.common.external.pairs.points import Segment
 from parity.common.external.pairs.search import Search, finding_of
 from parity.common.external.process.worker import ExternalWorker
@@ -64,15 +65,16 @@ class ForwardSearch:
             place = Place.of_point(self.search.bench, trace, number, training)
             segment = self.search.compared.segment_of(number)
             self.search.trial = (self._deviating(trace, number, training), True, place)
-            self.search.agreed = {place_of(row) for row in trace.tensors if row.agrees}
+            self.search.agreed = {place_of(row) for row in self._with_buffers(trace, training) if row.agrees}
             yield finding_of(stage, [tensor], agreeing)
             if any(attribution.changes for attribution in self.search.attributed):
                 unexplained = None
                 trace = self._repair_alike(stage, trace, known)
                 if self.search.attributed[0].explanation.cause.startswith(CAUSE):
-                    # What torch sends back through an operation of its own is another gradient.
-                    self.search.blocks_gradients = self.search.blocks_gradients or tensor.name
-                    self.search.replaced.append(segment)
+                    if any(isinstance(c, Replacement) for a in self.search.attributed for c in a.changes):
+                        # What torch sends back through an operation of its own is another gradient.
+                        self.search.blocks_gradients = self.search.blocks_gradients or tensor.name
+                        self.search.replaced.append(segment)
                     trace = self._behind(trace, place_of(tensor), training)
             elif not (self.search.attributed or unexplained) and self.search.compared.is_part(number):
                 # What is behind it may say more, if torch goes on with its own.
@@ -95,10 +97,15 @@ class ForwardSearch:
 
         def keeps(changes: Sequence[Reversible]) -> bool:
             with made(self.search.bench, changes):
-                rows = self.search.bench.trace(training).tensors
+                rows = self._with_buffers(self.search.bench.trace(training), training)
             return all(row.agrees for row in rows if place_of(row) in self.search.agreed)
 
         return keeps
+
+    def _with_buffers(self, trace: PairTrace, training: bool) -> list[TensorComparison]:
+        """The tensors of a trace, and what a pass in training makes of the buffers."""
+        buffers = compared_buffers(self.search.bench, trace.reference, trace.injected) if training else []
+        return [*trace.tensors, *buffers]
 
     def _behind(self, trace: PairTrace, place: str, training: bool) -> PairTrace:
         """The trace without a place that is put right and shows it only in what is made of it."""

@@ -77,7 +77,7 @@ def loss_causes(bench: Bench) -> list[Attribution]:
     # What it is in all says more than what it is made of.
     if found:
         known = replace(known, text=f"{known.text}; {found[0].explanation.text}")
-    return [Attribution(known)]
+    return [Attribution(known, found[0].changes if len(found) == 1 else ())]
 
 
 def _by_modes(bench: Bench, passes: Sequence[PassResult]) -> list[Attribution]:

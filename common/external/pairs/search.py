@@ -29,6 +29,7 @@ class Search:
     the points that agree when it is explained. barrier: the number of the last point that deviates for a reason that
     could not be put right, -1 where there is none; barred: its finding's name. blocks_gradients: the first finding that was
     put right in the forward pass alone: what flows back to it is not what it should be. replaced: the segments of all such.
+    loss_put_right: whether losses that differed are equal now, by edits of the code.
     of_evaluation_alone: the first finding that was put right where models are evaluated, and not in their training steps.
     """
 
@@ -46,6 +47,7 @@ class Search:
         self.blocks_gradients: str | None = None
         self.replaced: list[Segment] = []
         self.of_evaluation_alone: str | None = None
+        self.loss_put_right = False
 
     @property
     def is_over(self) -> bool:
@@ -54,7 +56,9 @@ class Search:
 
     @property
     def wrong_loss(self) -> int | None:
-        """The number of the first finding that says that the losses differ; None where they do not."""
+        """The number of the first finding that says that the losses differ; None where they do not, or were put right."""
+        if self.loss_put_right:
+            return None
         found = (n for n, f in enumerate(self.findings) if f.stage == "loss" and f.name != "penalty")
         return next(found, None)
 

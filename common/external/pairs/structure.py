@@ -15,6 +15,7 @@ from dataclasses import replace
 from parity.common.base.errors import ExternalModelError
 from parity.common.diagnosis import limits
 from parity.common.external.pairs.bench import Bench, compared
+from parity.common.external.pairs.code_edits import CodeEdit, fitting_edit
 from parity.common.external.pairs.explain import Attribution, DeviatingTensor, Reversible, made
 from parity.common.external.pairs.function_settings import FunctionSetting, fitting_setting, in_words
 from parity.common.external.pairs.places import (
@@ -40,12 +41,14 @@ def structural_causes(
     around: DeviatingTensor,
     place: Place,
     keeps: Callable[[Sequence[Reversible]], bool],
+    edits: bool = True,
 ) -> list[Attribution]:
     """Return what makes a deviation in a forward pass vanish, an attribution for each difference; none where nothing does.
 
     Args:
         tensor: what deviates. around: the same, measured by what torch makes of it. place: the same, in numbers.
         keeps: whether all that agreed before does so with changes, too; else they are no cause.
+        edits: whether edits of the code are tried.
     """
     view = View(tensor.bench, place)
     point = tensor.segment.point
@@ -65,8 +68,15 @@ def structural_causes(
             break
     if not told or _is_unclear(told):
         told = _by_settings(view, tensor, place, point, keeps, told) or told
+    if edits and (not told or _is_unclear(told)):
+        told = _by_edits(view, tensor, place, point, keeps) or told
     if told:
-        return told
+
+        def deviation(edit: CodeEdit) -> float:
+            left = tensor.deviation_with([edit])
+            return left if left > limits.LIVE_FLOAT64 or keeps([edit]) else math.inf
+
+        return _as_code(tensor.bench, told, deviation) if edits else told
     nothing = view.computes_nothing
     if view.has_ends and (tensor.deviation == math.inf or nothing):
         read = view.as_read(layers)
@@ -107,6 +117,45 @@ def _by_settings(
     layers = ("the outputs" if point is None else point.keras_layer,)
     why = in_words(setting, words, holds is True, tensor.by_experiment(left, how), layers)
     return [Attribution(why, tuple(changes))]
+
+
+def _by_edits(
+    view: View,
+    tensor: DeviatingTensor,
+    place: Place,
+    point: Point | None,
+    keeps: Callable[[Sequence[Reversible]], bool],
+) -> list[Attribution]:
+    """An edit of torch's code between the place and what agrees."""
+
+    def deviation(edit: CodeEdit) -> float:
+        left = tensor.deviation_with([edit])
+        return left if left > limits.LIVE_FLOAT64 or keeps([edit]) else math.inf
+
+    found = fitting_edit(tensor.bench, view.code, deviation)
+    if found is None:
+        return []
+    edit, left = found
+    holds = _holds_with_other_weights(tensor.bench, place, point, lambda: [edit])
+    evidence = tensor.by_experiment(left, ": run so" + (", and so with other weights" if holds else ""))
+    layers = ("the outputs" if point is None else point.keras_layer,)
+    return [Attribution(edit.explanation(holds is True, evidence, layers), (edit,))]
+
+
+def _as_code(
+    bench: Bench, told: Sequence[Attribution], deviation: Callable[[CodeEdit], float]
+) -> list[Attribution]:
+    """What was found by other results of an operation with an edit of that line in place of these, where one fits: gradients go through it."""
+    (first, *others) = told
+    line = first.explanation.text.partition(": ")[0].partition(",")[0]
+    if others or any(not isinstance(change, Replacement) for change in first.changes):
+        return [*told]
+    found = fitting_edit(bench, [line], deviation, beside=False)
+    if found is None:
+        return [*told]
+    why = first.explanation
+    code = f"in torch, at {line}: {found[0].after or 'take it away'}"
+    return [Attribution(replace(why, fix=f"{why.fix}; {code}" if why.fix else code), (found[0],))]
 
 
 def _results(substitution: Substitution) -> tuple[int, int, int]:
@@ -226,8 +275,12 @@ def causes_of_loss(bench: Bench, places: Sequence[tuple[Place, Callable[[], floa
         break
     else:
         told = []
+
+    def with_edit(edit: CodeEdit) -> float:
+        return max(with_change(edit, measure) for _, measure in places)
+
     if told and not _is_unclear(told):
-        return told
+        return _as_code(bench, told, with_edit)
 
     lines = {each.line for each in view.torch_operations}
     loss = None if place.losses is None else place.losses[1]
@@ -238,13 +291,22 @@ def causes_of_loss(bench: Bench, places: Sequence[tuple[Place, Callable[[], floa
         training=True,
         loss=loss,
     )
+    edited = None
+
+    def evidence_of(left: float) -> str:
+        also = "; with other targets, too" if others else ""
+        return f"by experiment: the losses differ by {was:.2g}, and with it by {left:.2g}{also}"
+
+    if found is None:
+        edited = fitting_edit(bench, view.code, with_edit)
+    if edited is not None:
+        edit, left = edited
+        return [Attribution(edit.explanation(bool(others), evidence_of(left), ("loss",)), (edit,))]
     if found is None:
         return told
     setting, words, left = found
-    evidence = f"by experiment: the losses differ by {was:.2g}, and with it by {left:.2g}"
-    evidence += "; with other targets, too" if others else ""
     confirmed = bool(others) and left <= limits.LIVE_FLOAT64
-    return [Attribution(in_words(setting, words, confirmed, evidence, ("loss",)))]
+    return [Attribution(in_words(setting, words, confirmed, evidence_of(left), ("loss",)))]
 
 
 def lines_of(bench: Bench, place: Place) -> tuple[str, ...]:

@@ -111,6 +111,12 @@ class View:
             [] if torch is None else self.torch.between(torch, lambda number: theirs(number) is not None),
         )
 
+    @property
+    def code(self) -> list[str]:
+        """The lines of torch's code that compute what lies between, those of the operations first."""
+        own = [each.line for each in self.torch_operations]
+        return [*filter(None, dict.fromkeys([*own, *(each.called for each in self.torch_operations)]))]
+
     def record_again(self, side: int = 0) -> None:
         """Have a process hold the tensors of this pass: it keeps those of the last that it recorded."""
         recorded(self._bench, side, self._place)

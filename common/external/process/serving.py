@@ -59,6 +59,7 @@ class Session(Service):
         self._altered: dict[int, str] = {}
         # By function and line of the user's code, the way that it goes instead.
         self._functions: dict[str, str] = {}
+        self._edits: Any = None
         # How calls that drop are made: as they are, or by the masks of a plan and of a seed.
         self._keyed: tuple[list[KeyedDropout] | None, int] | None = None
         self._rows: dict[str, Any] = {}
@@ -96,6 +97,8 @@ class Session(Service):
         """Build the model; the one before is gone, also where that fails."""
         self._model = None
         # An experiment on the one before is over, whatever became of it.
+        if self._edits is not None:
+            self._edits.clear()
         self._part("load").exact_constants(False)
         self._part("exact").EXACT.biased_variances = False
         self._altered, self._functions, self._keyed, self._values = {}, {}, None, []
@@ -250,6 +253,20 @@ class Session(Service):
         if way is not None:
             self._functions[function] = way
         return old
+
+    def code_edits(self, lines: list[str]) -> dict[str, list[tuple[str, str, str]]]:
+        """The edits that lines of the user's code could have, and the rest of their functions."""
+        if self._edits is None:
+            self._edits = self._part("experiments.code_edits").CodeEdits()
+        found: dict[str, list[tuple[str, str, str]]] = self._edits.of(lines)
+        return found
+
+    def edit_code(self, line: str, number: int, on: bool) -> None:
+        """Have an edit of a line in force from now on, or not."""
+        try:
+            self._edits.set(line, number, on)
+        except ValueError as error:
+            raise ExternalModelError(str(error)) from error
 
     def operations(
         self, inputs: Array | Arrays, training: bool, loss: list[dict[str, Any]] | None = None, **given: Any

@@ -322,6 +322,18 @@ class ExternalWorker:
         old: str | None = self._ask("set_function", function=function, way=way)
         return old
 
+    def code_edits(self, lines: Sequence[str]) -> dict[str, list[tuple[str, str, str]]]:
+        """The small edits that lines of torch's code, 'model.py:12', could have, then those of the rest of their functions.
+
+        By line of each edit its kind, the code that stands there, and that which would.
+        """
+        found = self._ask("code_edits", lines=list(lines))
+        return {line: [(kind, old, new) for kind, old, new in edits] for line, edits in found.items()}
+
+    def edit_code(self, line: str, number: int, on: bool) -> None:
+        """Have an edit of `code_edits` in force from now on, or not; raises ExternalModelError where code cannot run so."""
+        self._ask("edit_code", line=line, number=number, on=on)
+
     def operations(
         self,
         inputs: Array | Arrays,
@@ -395,6 +407,7 @@ _ALTERING = frozenset(
         "set",
         "alter",
         "set_function",
+        "edit_code",
         "replace",
         "update",
         "exact_constants",

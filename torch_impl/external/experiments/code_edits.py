@@ -1,0 +1,199 @@
+"""Experiments on the code of a live model: functions of the user's that run with an edit of one of their lines."""
+
+from __future__ import annotations
+
+import ast
+import gc
+import linecache
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import CodeType, FunctionType
+from typing import Any
+
+from parity.torch_impl.external.experiments.edits import Edit, Known, edits_of
+
+# Of a statement, what is shown of it.
+_LONGEST_SHOWN = 160
+_Block = tuple[ast.AST, str, int]
+
+
+class _Source:
+    """A file of the user's code, as it was imported, and the functions that run it."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self.tree = ast.parse("".join(linecache.getlines(path)))
+        self._functions: dict[tuple[str, int], list[FunctionType]] = {}
+        for each in gc.get_objects():
+            if type(each) is FunctionType and each.__code__.co_filename == path:
+                self._functions.setdefault(_key(each.__code__), []).append(each)
+
+    def run(self) -> None:
+        """Have all functions run the tree as it is now; raises what compiling it does, or ValueError, and leaves them as they were."""
+        made = {
+            _key(code): code
+            for code in _codes(compile(ast.fix_missing_locations(self.tree), self._path, "exec"))
+        }
+        before = [(each, each.__code__) for several in self._functions.values() for each in several]
+        try:
+            for function, _ in before:
+                code = made.get(_key(function.__code__))
+                if code is not None:
+                    function.__code__ = code
+        except ValueError:  # it takes other variables from around it
+            for function, code in before:
+                function.__code__ = code
+            raise
+
+    def statement(self, line: int) -> tuple[_Block, ast.AST | None] | None:
+        """Where the innermost statement of a line stands, and the function that it is in; None where there is none."""
+        found, function, node = None, None, self.tree
+        while node is not None:
+            inner = None
+            for field, value in ast.iter_fields(node):
+                for place, each in enumerate(value) if isinstance(value, list) else ():
+                    if isinstance(each, ast.stmt | ast.ExceptHandler) and each.lineno <= line <= (
+                        each.end_lineno or 0
+                    ):
+                        inner, found = each, (node, field, place)
+            if isinstance(inner, ast.FunctionDef):
+                function = inner
+            node = inner
+        return None if found is None else (found, function)
+
+
+class CodeEdits:
+    """The edits of a user's code that can be tried, by line, 'model.py:12', and number; and those that are in force."""
+
+    def __init__(self) -> None:
+        self._in_force: dict[tuple[str, int], None] = {}
+        self._sources: dict[str, _Source] = {}
+        self._edits: dict[str, list[Edit]] = {}
+
+    def of(self, lines: Sequence[str]) -> dict[str, list[tuple[str, str, str]]]:
+        """The edits of some lines and of the rest of their functions, in this order: kind, what stands there, and what does then."""
+        every = dict.fromkeys(lines)
+        for line in lines:
+            every |= dict.fromkeys(self._beside(line))
+        return {line: [_shown(each) for each in self._of_line(line)] for line in every}
+
+    def set(self, line: str, number: int, on: bool) -> None:
+        """Have an edit of a line in force or not; raises ValueError where code cannot run so."""
+        before = dict(self._in_force)
+        self._in_force.pop((line, number), None)
+        if on:
+            self._in_force[line, number] = None
+        try:
+            self._run(line.rpartition(":")[0])
+        except (SyntaxError, ValueError, TypeError) as error:
+            self._in_force = before
+            raise ValueError(f"{line} cannot run with this edit: {error}") from error
+
+    def clear(self) -> None:
+        """Have all code run as it is written, and forget it: it may be imported anew."""
+        names = {line.rpartition(":")[0] for line, _ in self._in_force}
+        self._in_force.clear()
+        for name in names:
+            self._run(name)
+        self._sources.clear()
+        self._edits.clear()
+
+    def _run(self, name: str) -> None:
+        """Have the functions of a file run with the edits in force."""
+        source = self._source(name)
+        if source is None:
+            return
+        edits = [self._of_line(line)[n] for line, n in self._in_force if line.rpartition(":")[0] == name]
+        for edit in edits:
+            edit.make()
+        try:
+            source.run()
+        finally:
+            for edit in reversed(edits):
+                edit.undo()
+
+    def _source(self, name: str) -> _Source | None:
+        if name not in self._sources:
+            files = {str(getattr(module, "__file__", None)) for module in [*sys.modules.values()]}
+            paths = sorted(path for path in files if Path(path).name == name)
+            if len(paths) != 1:
+                return None
+            self._sources[name] = _Source(paths[0])
+        return self._sources[name]
+
+    def _of_line(self, line: str) -> list[Edit]:
+        if line not in self._edits:
+            name, _, number = line.rpartition(":")
+            source = self._source(name)
+            found = None if source is None else source.statement(int(number))
+            block, function = found or (None, None)
+            if (
+                block is None
+                or function is None
+                or isinstance(getattr(block[0], block[1])[block[2]], ast.While)
+            ):
+                self._edits[line] = []
+            else:
+                self._edits[line] = edits_of(*block, _known(function, int(number)))
+        return self._edits[line]
+
+    def _beside(self, line: str) -> Iterator[str]:
+        """The other lines of a function at which statements begin, the nearest first."""
+        name, _, number = line.rpartition(":")
+        source = self._source(name)
+        found = None if source is None else source.statement(int(number))
+        if found is None or found[1] is None:
+            return
+        lines = {
+            each.lineno for each in ast.walk(found[1]) if isinstance(each, ast.stmt) and each is not found[1]
+        }
+        own = getattr(found[0][0], found[0][1])[found[0][2]].lineno
+        for other in sorted(lines - {own}, key=lambda each: abs(each - own)):
+            yield f"{name}:{other}"
+
+
+def _key(code: CodeType) -> tuple[str, int]:
+    return code.co_name, code.co_firstlineno
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for each in code.co_consts:
+        if isinstance(each, CodeType):
+            yield from _codes(each)
+
+
+def _known(function: ast.AST, line: int) -> Known:
+    """What is known in a function at a line, what was assigned last first."""
+    names: dict[str, int] = {}
+    values: dict[str, ast.expr] = {}
+    layers: dict[str, ast.expr] = {}
+    called = {id(each.func) for each in ast.walk(function) if isinstance(each, ast.Call)}
+    for each in ast.walk(function):
+        if isinstance(each, ast.arg) and each.arg != "self":
+            names.setdefault(each.arg, each.lineno)
+        elif isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store) and each.lineno <= line:
+            names[each.id] = max(each.lineno, names.get(each.id, 0))
+        elif isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Load) and _is_self(each.value):
+            (layers if id(each) in called else values)[each.attr] = each
+    near = sorted(names, key=lambda name: -names[name])
+    return Known([*(ast.Name(name, ast.Load()) for name in near), *values.values()], [*layers.values()])
+
+
+def _is_self(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and node.id == "self"
+
+
+def _shown(edit: Edit) -> tuple[str, str, str]:
+    if isinstance(edit.old, list):
+        changed = [pair for pair in zip(edit.old, edit.new, strict=True) if pair[0] is not pair[1]]
+        return (edit.kind, *("; ".join(_text(pair[side]) for pair in changed) for side in (0, 1)))  # type: ignore[return-value]
+    return edit.kind, _text(edit.old), _text(edit.new)
+
+
+def _text(node: Any) -> str:
+    text = (
+        "" if isinstance(node, ast.Pass) else " ".join(ast.unparse(ast.fix_missing_locations(node)).split())
+    )
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
