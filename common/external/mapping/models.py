@@ -15,6 +15,7 @@ import numpy as np
 
 from parity.common.base.errors import ExternalModelError
 from parity.common.diagnosis.limits import ROUNDED_CONSTANT
+from parity.common.external.mapping.copies import like_their_copies
 from parity.common.external.mapping.left_over import BY_USE
 from parity.common.external.mapping.propose import propose
 from parity.common.external.mapping.verification import outputs_apart, refine
@@ -151,7 +152,7 @@ def _mapped(models: TracedModels, given: Path | None) -> Mapping:
         turned = _in_order_of_axes(refined, ours)
         if turned != refined and _apart(turned, models, probes) < _apart(refined, models, probes):
             refined = refine(turned, models.keras, models.torch, *probes)
-        return _with_own_constants(refined, models, probes)
+        return like_their_copies(_with_own_constants(refined, models, probes), models.outlines)
     mapping = read_mapping(given)
     mapping.check(ours, theirs)
     if not mapping.layers:

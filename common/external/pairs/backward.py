@@ -205,7 +205,7 @@ class BackwardSearch:
             step = bench.losses[1] if bench.trains_by_step else None
             tensor = DeviatingTensor(bench, NOWHERE, [], measure, worst)
             causes = gradient_causes(tensor, step, limit=limit)
-            if not causes and limit <= limits.LIVE_FLOAT64:
+            if not (causes or blocked) and limit <= limits.LIVE_FLOAT64:
                 causes = self._by_edits(tensor, trace)
             for cause in causes:
                 yield finding_of("gradient", group, why=cause.explanation)

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
+from parity.common.base.errors import ExternalModelError
 from parity.common.diagnosis import limits
 from parity.common.diagnosis.result import Explanation
 from parity.common.external.pairs.bench import Bench
+from parity.common.external.pairs.explain import Attribution, made
 from parity.common.external.pairs.places import CAUSE
+from parity.common.external.pairs.view import View
 
 # What is no computation of other numbers.
 _OF_GRADIENTS = ("stopped", "through")
+# Of two edits, so many first ones are tried with others.
+_MOST_FIRST = 3
 _IN_WORDS = {
     "setting": "another setting",
     "order": "in another order",
@@ -64,6 +69,62 @@ class CodeEdit:
         )
 
 
+def told_edits(
+    edits: Sequence[CodeEdit], confirmed: bool, evidence: str, layers: tuple[str, ...]
+) -> list[Attribution]:
+    """What says that code should be so, of each edit by itself."""
+    also = f": with {len(edits)} edits at once" if len(edits) > 1 else ""
+    return [Attribution(each.explanation(confirmed, evidence + also, layers), (each,)) for each in edits]
+
+
+def fitting_edits(
+    view: View, deviation: Callable[[Sequence[CodeEdit]], float]
+) -> tuple[list[CodeEdit], float] | None:
+    """The edits of torch's code, one or two, with which a place agrees, and what deviation is left; None where there are none, or time is over.
+
+    Of two the first makes more of what Keras computes on the way to the place be there.
+
+    Args:
+        view: of the place.
+        deviation: what is left with edits.
+    """
+    bench, lines = view.bench, view.code
+    one = fitting_edit(bench, lines, lambda edit: deviation([edit]))
+    if one is not None:
+        return [one[0]], one[1]
+    try:
+        nearer = list(_nearer(view, lines))
+    finally:
+        view.record_again(1)
+    for _, _, first in sorted(nearer, key=lambda found: found[:2])[:_MOST_FIRST]:
+        second = fitting_edit(bench, lines, lambda edit, first=first: deviation([first, edit]))  # type: ignore[misc]
+        if second is not None:
+            return [first, second[0]], second[1]
+    return None
+
+
+def _nearer(view: View, lines: Collection[str]) -> Iterator[tuple[int, int, CodeEdit]]:
+    """(what is still computed otherwise, its number, edit) of edits with which less is."""
+    before = view.computed_otherwise()
+    tried = (edit for edit in _edits(view.bench, lines, False, beside=False) if edit.kind != "operand")
+    for number, edit in enumerate(tried):
+        if _is_over(view.bench):
+            return
+        began = time.monotonic()
+        try:
+            with made(view.bench, [edit]):
+                left = view.computed_otherwise()
+        except ExternalModelError:
+            left = before
+        view.bench.edited += time.monotonic() - began
+        if left < before:
+            yield left, number, edit
+
+
+def _is_over(bench: Bench) -> bool:
+    return bench.edited > limits.LONGEST_EDITS or bench.searched > limits.LONGEST_IN_ALL
+
+
 def fitting_edit(
     bench: Bench,
     lines: Collection[str],
@@ -81,7 +142,7 @@ def fitting_edit(
         beside: whether the rest of the functions is edited, too.
     """
     for edit in _edits(bench, lines, of_gradients, beside):
-        if bench.edited > limits.LONGEST_EDITS:
+        if _is_over(bench):
             return None
         began = time.monotonic()
         left = deviation(edit)

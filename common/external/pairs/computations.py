@@ -389,7 +389,7 @@ class Shared:
 
     def __init__(self, keras: Computation, torch: Computation) -> None:
         self._keras, self._torch = keras, torch
-        self._in_keras, self._in_torch = _matched(torch, keras), _matched(keras, torch)
+        self._in_keras, self._in_torch = matched(torch, keras), matched(keras, torch)
         self._equal: dict[tuple[int, int], bool] = {}
 
     def of_torch(self, number: int) -> int | None:
@@ -460,7 +460,7 @@ def _same(one: Array, other: Array) -> bool:
     return bool(np.abs(ours[finite] - theirs[finite]).max(initial=0.0) <= limits.SAME_ELEMENTS * largest)
 
 
-def _matched(one: Computation, other: Computation) -> dict[int, list[int]]:
+def matched(one: Computation, other: Computation) -> dict[int, list[int]]:
     """By number of a tensor of one, those of the other with the same elements."""
     found = {}
     for number, print_ in enumerate(one.fingerprints):

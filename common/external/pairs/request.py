@@ -200,10 +200,12 @@ class SampleFile:
                 raise SpecError(
                     f"--data {self.path}: {name} holds {'texts' if array.dtype.kind in 'US' else array.dtype}; samples are rows of numbers"
                 )
-            if array.dtype.kind == "f" and not np.isfinite(array).all():
-                row = int(ids[np.argwhere(~np.isfinite(array))[0][0]])
+            # A NaN may stand for a value that is missing, which the models make up for.
+            bad = ~np.isfinite(array) if name == self.weights else np.isinf(array)
+            if bad.any():
+                row = int(ids[np.argwhere(bad)[0][0]])
                 raise SpecError(
-                    f"--data {self.path}: {name} has a NaN or an infinity in row {row}; nothing could be compared"
+                    f"--data {self.path}: {name} has an infinity or a NaN in row {row}; nothing could be compared"
                 )
         weights = None if self.weights is None else found[self.weights].astype(np.float64)
         if weights is not None and (weights < 0).any():

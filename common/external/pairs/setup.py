@@ -136,9 +136,11 @@ def check_finite(bench: Bench) -> None:
                 f"{side.target}: its outputs are finite, and its loss is {passed.loss_sum}"
             )
         first = next(n for n, v in tensors.items() if v.dtype.kind == "f" and not np.isfinite(v).all())
+        missing = next((n for n, v in inputs.items() if v.dtype.kind == "f" and np.isnan(v).any()), None)
+        why = "though weights and samples are" if missing is None else f"as the input {missing} has a NaN"
         raise ExternalModelError(
-            f"{side.target}: its outputs are not finite for these samples, though weights and samples are; the first"
-            f" to have a NaN or an infinity is {first}"
+            f"{side.target}: its outputs are not finite for these samples, {why}; the first to have a NaN or an infinity"
+            f" is {first}"
         )
 
 

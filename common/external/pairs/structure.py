@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from parity.common.base.errors import ExternalModelError
 from parity.common.diagnosis import limits
 from parity.common.external.pairs.bench import Bench, compared
-from parity.common.external.pairs.code_edits import CodeEdit, fitting_edit
+from parity.common.external.pairs.code_edits import CodeEdit, fitting_edit, fitting_edits, told_edits
 from parity.common.external.pairs.explain import Attribution, DeviatingTensor, Reversible, made
 from parity.common.external.pairs.function_settings import FunctionSetting, fitting_setting, in_words
 from parity.common.external.pairs.places import (
@@ -32,6 +33,8 @@ from parity.common.external.pairs.points import Point
 from parity.common.external.pairs.varied_weights import other_weights
 from parity.common.external.pairs.view import View
 
+# A line of code in a text.
+_LINE = re.compile(r"[^ ,]+\.py:\d+")
 # A training step may call the model several times; of more calls no more are put right.
 _CALLS = 8
 
@@ -126,20 +129,21 @@ def _by_edits(
     point: Point | None,
     keeps: Callable[[Sequence[Reversible]], bool],
 ) -> list[Attribution]:
-    """An edit of torch's code between the place and what agrees."""
+    """Edits of torch's code between the place and what agrees."""
 
-    def deviation(edit: CodeEdit) -> float:
-        left = tensor.deviation_with([edit])
-        return left if left > limits.LIVE_FLOAT64 or keeps([edit]) else math.inf
+    def deviation(edits: Sequence[CodeEdit]) -> float:
+        left = tensor.deviation_with(edits)
+        return left if left > limits.LIVE_FLOAT64 or keeps(edits) else math.inf
 
-    found = fitting_edit(tensor.bench, view.code, deviation)
+    found = fitting_edits(view, deviation)
     if found is None:
         return []
-    edit, left = found
-    holds = _holds_with_other_weights(tensor.bench, place, point, lambda: [edit])
+    edits, left = found
+    holds = _holds_with_other_weights(tensor.bench, place, point, lambda: edits)
     evidence = tensor.by_experiment(left, ": run so" + (", and so with other weights" if holds else ""))
-    layers = ("the outputs" if point is None else point.keras_layer,)
-    return [Attribution(edit.explanation(holds is True, evidence, layers), (edit,))]
+    return told_edits(
+        edits, holds is True, evidence, ("the outputs" if point is None else point.keras_layer,)
+    )
 
 
 def _as_code(
@@ -147,14 +151,14 @@ def _as_code(
 ) -> list[Attribution]:
     """What was found by other results of an operation with an edit of that line in place of these, where one fits: gradients go through it."""
     (first, *others) = told
-    line = first.explanation.text.partition(": ")[0].partition(",")[0]
+    lines = _LINE.findall(first.explanation.text.partition(": ")[0])
     if others or any(not isinstance(change, Replacement) for change in first.changes):
         return [*told]
-    found = fitting_edit(bench, [line], deviation, beside=False)
+    found = fitting_edit(bench, lines, deviation, beside=False)
     if found is None:
         return [*told]
     why = first.explanation
-    code = f"in torch, at {line}: {found[0].after or 'take it away'}"
+    code = f"in torch, at {found[0].line}: {found[0].after or 'take it away'}"
     return [Attribution(replace(why, fix=f"{why.fix}; {code}" if why.fix else code), (found[0],))]
 
 
@@ -245,12 +249,15 @@ def causes_of_loss(bench: Bench, places: Sequence[tuple[Place, Callable[[], floa
     (place, deviation), *others = places
     view, was = View(bench, place), deviation()
 
-    def with_change(change: Reversible, measure: Callable[[], float]) -> float:
+    def with_changes(changes: Sequence[Reversible], measure: Callable[[], float]) -> float:
         try:
-            with made(bench, [change]):
+            with made(bench, changes):
                 return measure()
         except ExternalModelError:
             return math.inf  # an operation takes no such numbers, as a length below 0
+
+    def with_change(change: Reversible, measure: Callable[[], float]) -> float:
+        return with_changes([change], measure)
 
     def holds(substitution: Substitution, moved: Place, measure: Callable[[], float]) -> bool:
         value = found_again(recorded(bench, 0, moved), substitution)
@@ -276,11 +283,11 @@ def causes_of_loss(bench: Bench, places: Sequence[tuple[Place, Callable[[], floa
     else:
         told = []
 
-    def with_edit(edit: CodeEdit) -> float:
-        return max(with_change(edit, measure) for _, measure in places)
+    def with_edits(edits: Sequence[CodeEdit]) -> float:
+        return max(with_changes(edits, measure) for _, measure in places)
 
     if told and not _is_unclear(told):
-        return _as_code(bench, told, with_edit)
+        return _as_code(bench, told, lambda edit: with_edits([edit]))
 
     lines = {each.line for each in view.torch_operations}
     loss = None if place.losses is None else place.losses[1]
@@ -298,10 +305,9 @@ def causes_of_loss(bench: Bench, places: Sequence[tuple[Place, Callable[[], floa
         return f"by experiment: the losses differ by {was:.2g}, and with it by {left:.2g}{also}"
 
     if found is None:
-        edited = fitting_edit(bench, view.code, with_edit)
+        edited = fitting_edits(view, with_edits)
     if edited is not None:
-        edit, left = edited
-        return [Attribution(edit.explanation(bool(others), evidence_of(left), ("loss",)), (edit,))]
+        return told_edits(edited[0], bool(others), evidence_of(edited[1]), ("loss",))
     if found is None:
         return told
     setting, words, left = found

@@ -20,6 +20,7 @@ from parity.common.external.pairs.computations import (
     Operation,
     Shared,
     arrangements,
+    matched,
     named,
 )
 from parity.common.external.pairs.constant_arrays import apart_in_words, known_numbers
@@ -71,11 +72,11 @@ _FEWEST = 4
 class View:
     """Both passes around a place, and the operations that lie between it and the tensors that both have.
 
-    keras, torch: the computations. torch_operations, keras_operations: what lies between.
+    bench: both models. keras, torch: the computations. torch_operations, keras_operations: what lies between.
     """
 
     def __init__(self, bench: Bench, place: Place) -> None:
-        self._bench, self._place = bench, place
+        self.bench, self._place = bench, place
         self.keras, self.torch = (recorded(bench, side, place) for side in (0, 1))
         shared = Shared(self.keras, self.torch)
         sides = (self.keras, self.torch)
@@ -117,9 +118,14 @@ class View:
         own = [each.line for each in self.torch_operations]
         return [*filter(None, dict.fromkeys([*own, *(each.called for each in self.torch_operations)]))]
 
+    def computed_otherwise(self) -> int:
+        """How many of Keras's operations before the place give what torch's model has nowhere, as it is now. Its process then holds another pass."""
+        found, end = matched(self.keras, recorded(self.bench, 1, self._place)), self._ends[0]
+        return 0 if end is None else len(self.keras.between(end, lambda number: number in found))
+
     def record_again(self, side: int = 0) -> None:
         """Have a process hold the tensors of this pass: it keeps those of the last that it recorded."""
-        recorded(self._bench, side, self._place)
+        recorded(self.bench, side, self._place)
 
     def rearranged(self) -> Iterator[Substitution]:
         """Yield what may make the place agree where a tensor that both have, of as many axes, has its elements in another order in torch."""
@@ -160,7 +166,7 @@ class View:
             operations: of Keras's and of torch's, those that lie between where None.
         """
         began = time.monotonic()
-        before = self._bench.searched
+        before = self.bench.searched
         ours, theirs = operations or (self.keras_operations, self.torch_operations)
         due = [(each, result) for each in ours if not each.rearranges for result in each.results]
         # What both have, and Keras goes on to compute with in another way, may be used in many places of torch's.
@@ -170,8 +176,8 @@ class View:
         )
         for tried, substitution in enumerate(first):
             took = time.monotonic() - began
-            self._bench.searched = before + took
-            if self._bench.searched > limits.LONGEST_IN_ALL:
+            self.bench.searched = before + took
+            if self.bench.searched > limits.LONGEST_IN_ALL:
                 return
             if took > limits.LONGEST_SEARCH and tried >= limits.LEAST_TRIED:
                 break
@@ -234,7 +240,7 @@ class View:
 
     def _layouts(self, axes: int) -> list[str]:
         """The orders that so many axes have in torch, where that has been seen."""
-        seen = dict.fromkeys(self._bench.layouts.values())
+        seen = dict.fromkeys(self.bench.layouts.values())
         return [how for how in seen if how.startswith("axes") and how.count(",") == axes - 1]
 
     def _layouts_of(self, numbers: NDArray[np.intp], shape: tuple[int, ...]) -> list[NDArray[np.intp]]:
@@ -484,8 +490,8 @@ class View:
         (due,) = self.keras.values(keras.tensor)
 
         def agrees(change: Replacement) -> bool:
-            with made(self._bench, [change]):
-                passed = recorded(self._bench, 1, self._place)
+            with made(self.bench, [change]):
+                passed = recorded(self.bench, 1, self._place)
             results = [
                 r
                 for each in passed.operations
@@ -698,7 +704,7 @@ class View:
 
     @cached_property
     def _buffers(self) -> set[str]:
-        return {info.name for outline in self._bench.outlines for info in outline.tensors if info.buffer}
+        return {info.name for outline in self.bench.outlines for info in outline.tensors if info.buffer}
 
     def _is_constant(self, made: Expression) -> bool:
         """Whether no input or trained weight is part of it."""

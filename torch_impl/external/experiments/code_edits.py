@@ -15,6 +15,8 @@ from parity.torch_impl.external.experiments.edits import Edit, Known, edits_of
 
 # Of a statement, what is shown of it.
 _LONGEST_SHOWN = 160
+# Of less that is edited, the whole statement is shown.
+_SHORTEST_SHOWN = 12
 _Block = tuple[ast.AST, str, int]
 
 
@@ -187,9 +189,23 @@ def _is_self(node: ast.expr) -> bool:
 
 def _shown(edit: Edit) -> tuple[str, str, str]:
     if isinstance(edit.old, list):
-        changed = [pair for pair in zip(edit.old, edit.new, strict=True) if pair[0] is not pair[1]]
-        return (edit.kind, *("; ".join(_text(pair[side]) for pair in changed) for side in (0, 1)))  # type: ignore[return-value]
-    return edit.kind, _text(edit.old), _text(edit.new)
+        both = [
+            [each for each in one if each not in other]
+            for one, other in ((edit.old, edit.new), (edit.new, edit.old))
+        ]
+        if not any(both):  # in another order
+            moved = [pair for pair in zip(edit.old, edit.new, strict=True) if pair[0] is not pair[1]]
+            both = [[pair[side] for pair in moved] for side in (0, 1)]
+        before, after = ("; ".join(map(_text, side)) for side in both)
+        return edit.kind, before or "nothing", after
+    if len(_text(edit.old)) >= _SHORTEST_SHOWN:
+        return edit.kind, _text(edit.old), _text(edit.new)
+    before = _text(edit.statement)
+    edit.make()
+    try:
+        return edit.kind, before, _text(edit.statement)
+    finally:
+        edit.undo()
 
 
 def _text(node: Any) -> str:
