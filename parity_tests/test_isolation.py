@@ -208,7 +208,7 @@ OF_ONE_FRAMEWORK = {
     "stock/": "a Keras file holds a whole model, made of stock layers; stock torch modules are the user's",
     "sharding/": "a torch rank may hold parts of tensors",
     "native/": "torch has names and layouts of its own; Keras's are the canonical ones",
-    "external/experiments/": "torch's functions are called otherwise, its gradients put on other ways; Keras's are the reference",
+    "external/experiments/": "torch's functions are called otherwise, its code is edited, its gradients put on other ways; Keras's are the reference",
     "wrapped/": "torch's wrappers want optimizers of their kind, and tensors as few pieces",
 }
 FIELDS = ("<fields>",)

@@ -262,7 +262,7 @@ class Session(Service):
         return found
 
     def edit_code(self, line: str, number: int, on: bool) -> None:
-        """Have an edit of a line in force from now on, or not."""
+        """Have an edit of a line in force from now on, or not; raises ExternalModelError where code cannot run so."""
         try:
             self._edits.set(line, number, on)
         except ValueError as error:

@@ -1,0 +1,173 @@
+"""Edits of a user's torch code: what is tried, and how live functions run with it."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+
+from parity.common.external.mapping.copies import like_their_copies
+from parity.common.spec.external.mapping import LayerPair, Mapping, Pair
+from parity.common.spec.external.outline import Outline, TensorInfo
+from parity.torch_impl.external.experiments.code_edits import CodeEdits
+
+MODULE = """
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+def loss(ce, read):
+    return ce[read].mean()
+
+
+def ranks(x):
+    rank = x.argsort(dim=1, descending=True)
+    return rank
+
+
+def scaled(factor):
+    def scale(x):
+        y = x * factor
+        return y - 1.0
+    return scale
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(3, 3), nn.Linear(3, 3)
+
+    def forward(self, x, mask):
+        y = self.first(x).repeat(2, 1)
+        if self.training:
+            y = y + 1.0
+        return torch.cat([y, self.second(y)], 1).masked_fill(mask, 0.0)
+"""
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    (tmp_path / "edited_net.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield importlib.import_module("edited_net")
+    del sys.modules["edited_net"]
+
+
+def line_of(text: str) -> str:
+    return f"edited_net.py:{MODULE[: MODULE.index(text)].count(chr(10)) + 1}"
+
+
+def number_of(edits: CodeEdits, line: str, after: str) -> int:
+    """The number of the edit with which some code stands there."""
+    found = [number for number, edit in enumerate(edits.of([line])[line]) if edit[2] == after]
+    assert found, [edit[2] for edit in edits.of([line])[line]]
+    return found[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "after"),
+    [
+        ("return ce", "divisor", "((ce * read).flatten(1).sum(-1) / read.flatten(1).sum(-1).clamp(min=1)).mean()"),
+        ("rank = x", "operation", "x.argsort(dim=1, descending=True).argsort(dim=1)"),
+        ("y = x", "operation", "y = x / factor"),
+        ("y = self", "arrangement", "self.first(x).repeat_interleave(2, dim=-2)"),
+        ("y = self", "operand", "self.second(x)"),
+        ("y = self", "sequence", "if self.training: y = y + 1.0; y = self.first(x).repeat(2, 1)"),
+        ("return torch.cat", "order", "[self.second(y), y]"),
+        ("return torch.cat", "kept", "torch.cat([y, self.second(y)], 1).masked_fill(~mask, 0.0)"),
+        ("return torch.cat", "stopped", "return torch.cat([y.detach(), self.second(y)], 1).masked_fill(mask, 0.0)"),
+    ],
+)  # fmt: skip
+def test_what_may_be_meant_is_among_the_edits_of_a_line(
+    module: ModuleType, text: str, kind: str, after: str
+) -> None:
+    edits = CodeEdits().of([line_of(text)])[line_of(text)]
+    assert after in [" ".join(new.split()) for kind_, _, new in edits if kind_ == kind], edits
+
+
+def test_a_live_model_runs_with_edits_and_without_them_again(module: ModuleType) -> None:
+    edits, net, scale = CodeEdits(), module.Net(), module.scaled(3.0)
+    x, mask = torch.ones(2, 3), torch.zeros(6, dtype=torch.bool)
+    mask[0] = True
+    before = net.eval()(x, mask)
+    line = line_of("return torch.cat")
+    both = number_of(edits, line, "[self.second(y), y]")
+    kept = number_of(edits, line, "torch.cat([y, self.second(y)], 1).masked_fill(~mask, 0.0)")
+    edits.set(line, both, True)
+    turned = net(x, mask)
+    assert torch.equal(turned[:, 4:], before[:, 1:3])
+    edits.set(line, kept, True)  # two in one line, of one statement
+    assert torch.equal(net(x, mask)[:, 0] == 0, torch.tensor([False] * 4)) and not net(x, mask)[:, 1:].any()
+    edits.set(line, kept, False)
+    assert torch.equal(net(x, mask), turned)
+    # What a call has made of a nested function is edited, too.
+    inner = line_of("y = x")
+    edits.set(inner, number_of(edits, inner, "y = x / factor"), True)
+    assert scale(torch.tensor(6.0)).item() == module.scaled(3.0)(torch.tensor(6.0)).item() == 1.0
+    edits.clear()
+    assert torch.equal(net(x, mask), before) and scale(torch.tensor(6.0)).item() == 17.0
+
+
+def test_code_that_cannot_run_so_is_refused_and_stays(module: ModuleType) -> None:
+    edits, scale = CodeEdits(), module.scaled(3.0)
+    line = line_of("y = x")
+    # Without it, the function would take nothing from around it.
+    lost = number_of(edits, line, "y = x")
+    with pytest.raises(ValueError, match="cannot run with this edit"):
+        edits.set(line, lost, True)
+    assert scale(torch.tensor(6.0)).item() == 17.0
+    assert edits.of(["no_such_file.py:3"]) == {"no_such_file.py:3": []}
+    other = line_of("rank = x")
+    edits.set(other, number_of(edits, other, "x.argsort(dim=1, descending=True).argsort(dim=1)"), True)
+    assert module.ranks(torch.tensor([[3.0, 1.0, 2.0]])).tolist() == [[0, 2, 1]]
+
+
+def test_every_edit_is_code(module: ModuleType) -> None:
+    count = 0
+    lines = [f"edited_net.py:{number}" for number in range(1, MODULE.count("\n") + 1)]
+    for several in CodeEdits().of(lines).values():
+        for _, before, after in several:
+            count += 1
+            assert before != after
+            if "..." not in after:
+                ast.parse(after)
+    assert count > 100
+
+
+def _info(name: str) -> TensorInfo:
+    return TensorInfo(name=name, shape=(3, 3), layer=name[:5], role="kernel", dtype="float64", trainable=True)
+
+
+def test_a_part_that_no_experiment_tells_of_is_mapped_as_the_part_that_it_is_a_copy_of() -> None:
+    names = ["a/kernel", "b/kernel", "c/kernel"]
+    ours = [_info(f"{part}/{name}") for part in ("one", "two") for name in names]
+    theirs = [_info(f"{part}.{name[0]}.weight") for part in ("p", "q") for name in names]
+    told = [
+        Pair(keras=(f"one/{n}",), torch=(f"p.{t}.weight",), rule="transpose", source="probed")
+        for n, t in zip(names, "bca", strict=True)
+    ]
+    guessed = [
+        Pair(keras=(f"two/{n}",), torch=(f"q.{n[0]}.weight",), rule="same", source="order", doubt="by order")
+        for n in names
+    ]
+    layers = (LayerPair(keras="one/a", torch="p.b"), LayerPair(keras="two/a", torch="q.a"))
+    mapping = Mapping(keras="k", torch="t", tensors=(*told, *guessed), layers=layers)
+    outlines = [
+        Outline(framework=framework, target="x", type="x", versions={}, layers=(), tensors=tuple(tensors))
+        for framework, tensors in (("tensorflow", ours), ("torch", theirs))
+    ]
+    found = like_their_copies(mapping, outlines)
+    assert [pair.torch[0] for pair in found.tensors[3:]] == ["q.b.weight", "q.c.weight", "q.a.weight"]
+    assert {pair.rule for pair in found.tensors} == {"transpose"}
+    assert found.layers[1] == LayerPair(keras="two/a", torch="q.b")
+    # What an experiment has shown stays.
+    shown = tuple(pair.model_copy(update={"source": "probed"}) for pair in guessed)
+    confirmed = mapping.model_copy(update={"tensors": (*told, *shown)})
+    assert like_their_copies(confirmed, outlines) == confirmed
