@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -88,37 +89,57 @@ def fitting_edits(
         view: of the place.
         deviation: what is left with edits.
     """
-    bench, lines = view.bench, view.code
-    one = fitting_edit(bench, lines, lambda edit: deviation([edit]))
-    if one is not None:
-        return [one[0]], one[1]
-    try:
-        nearer = list(_nearer(view, lines))
-    finally:
-        view.record_again(1)
+    lines = view.code
+    if view.end is None:
+        one = fitting_edit(view.bench, lines, lambda edit: deviation([edit]))
+        return None if one is None else ([one[0]], one[1])
+    every = list(_edits(view.bench, lines, of_gradients=False, beside=True))
+    here = [edit for edit in every if edit.line in lines]
+    before = view.left_with(())
+    nearer: list[tuple[int, int, CodeEdit]] = []
+    for number, edit in enumerate(here):
+        seen = _seen(view, [edit])
+        found = _agreeing(view, [edit], seen, deviation)
+        if found is not None:
+            return found
+        if seen and edit.kind != "operand" and (left := view.left_with(seen)) < before:
+            nearer.append((left, number, edit))
     for _, _, first in sorted(nearer, key=lambda found: found[:2])[:_MOST_FIRST]:
-        second = fitting_edit(bench, lines, lambda edit, first=first: deviation([first, edit]))  # type: ignore[misc]
-        if second is not None:
-            return [first, second[0]], second[1]
+        for edit in here:
+            both = [first, edit]
+            found = None if edit is first else _agreeing(view, both, _seen(view, both), deviation)
+            if found is not None:
+                return found
+    for edit in every[len(here) :]:
+        found = _agreeing(view, [edit], _seen(view, [edit]), deviation)
+        if found is not None:
+            return found
     return None
 
 
-def _nearer(view: View, lines: Collection[str]) -> Iterator[tuple[int, int, CodeEdit]]:
-    """(what is still computed otherwise, its number, edit) of edits with which less is."""
-    before = view.computed_otherwise()
-    tried = (edit for edit in _edits(view.bench, lines, False, beside=False) if edit.kind != "operand")
-    for number, edit in enumerate(tried):
-        if _is_over(view.bench):
-            return
-        began = time.monotonic()
-        try:
-            with made(view.bench, [edit]):
-                left = view.computed_otherwise()
-        except ExternalModelError:
-            left = before
+def _agreeing(
+    view: View,
+    edits: list[CodeEdit],
+    seen: Collection[int],
+    deviation: Callable[[Sequence[CodeEdit]], float],
+) -> tuple[list[CodeEdit], float] | None:
+    """Edits with which what Keras computes at the place is there, where the place then agrees."""
+    left = deviation(edits) if view.end in seen else math.inf
+    return (edits, left) if left <= limits.LIVE_FLOAT64 else None
+
+
+def _seen(view: View, edits: Sequence[CodeEdit]) -> frozenset[int]:
+    """What torch's model gives of what Keras computes, with edits; nothing where it cannot be run so, or time is over."""
+    if _is_over(view.bench):
+        return frozenset()
+    began = time.monotonic()
+    try:
+        with made(view.bench, edits):
+            return view.seen()
+    except ExternalModelError:
+        return frozenset()
+    finally:
         view.bench.edited += time.monotonic() - began
-        if left < before:
-            yield left, number, edit
 
 
 def _is_over(bench: Bench) -> bool:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from parity.common.diagnosis import limits
 from parity.common.external.pairs.operation_names import FUNCTIONS, NAMES
-from parity.common.external.process.operations import COUNTS, fingerprint, key_of_result
+from parity.common.external.process.operations import COUNTS, fingerprint, key_of_result, rows_alike
 from parity.common.external.process.pass_result import Array, Arrays
 from parity.common.external.process.worker import ExternalWorker
 
@@ -180,7 +180,7 @@ class Computation:
 
     def numbers_like(self, print_: NDArray[np.float64]) -> list[int]:
         """The tensors with a fingerprint, (FINGERPRINT,), those first that an operation makes: not all inside of a whole layer."""
-        return sorted(_alike(self.fingerprints, print_), key=lambda number: number not in self.maker)
+        return sorted(rows_alike(self.fingerprints, print_), key=lambda number: number not in self.maker)
 
     def source(self, number: int) -> int:
         """The tensor that one is a rearrangement of, itself where it is none."""
@@ -389,7 +389,7 @@ class Shared:
 
     def __init__(self, keras: Computation, torch: Computation) -> None:
         self._keras, self._torch = keras, torch
-        self._in_keras, self._in_torch = matched(torch, keras), matched(keras, torch)
+        self._in_keras, self._in_torch = _matched(torch, keras), _matched(keras, torch)
         self._equal: dict[tuple[int, int], bool] = {}
 
     def of_torch(self, number: int) -> int | None:
@@ -460,23 +460,16 @@ def _same(one: Array, other: Array) -> bool:
     return bool(np.abs(ours[finite] - theirs[finite]).max(initial=0.0) <= limits.SAME_ELEMENTS * largest)
 
 
-def matched(one: Computation, other: Computation) -> dict[int, list[int]]:
+def _matched(one: Computation, other: Computation) -> dict[int, list[int]]:
     """By number of a tensor of one, those of the other with the same elements."""
     found = {}
     for number, print_ in enumerate(one.fingerprints):
-        alike = [] if one.is_uniform(number) or one.is_number(number) else _alike(other.fingerprints, print_)
+        alike = (
+            [] if one.is_uniform(number) or one.is_number(number) else rows_alike(other.fingerprints, print_)
+        )
         if alike:
             found[number] = alike
     return found
-
-
-def _alike(table: NDArray[np.float64], print_: NDArray[np.float64]) -> list[int]:
-    """The rows of a table of fingerprints that are the same as one up to rounding."""
-    rows = np.flatnonzero((table[:, :COUNTS] == print_[:COUNTS]).all(1))
-    apart = np.abs(table[rows, COUNTS:] - print_[COUNTS:])
-    *_, largest, _, squares, _, sizes, cubes = print_[COUNTS:]
-    scale = np.array([largest, largest, largest, sizes, squares, cubes, sizes, cubes])
-    return [int(row) for row in rows[(apart <= limits.SAME_ELEMENTS * scale).all(1)]]
 
 
 def named(computation: Computation, arrays: Arrays) -> dict[int, str]:

@@ -20,7 +20,6 @@ from parity.common.external.pairs.computations import (
     Operation,
     Shared,
     arrangements,
-    matched,
     named,
 )
 from parity.common.external.pairs.constant_arrays import apart_in_words, known_numbers
@@ -118,10 +117,33 @@ class View:
         own = [each.line for each in self.torch_operations]
         return [*filter(None, dict.fromkeys([*own, *(each.called for each in self.torch_operations)]))]
 
-    def computed_otherwise(self) -> int:
-        """How many of Keras's operations before the place give what torch's model has nowhere, as it is now. Its process then holds another pass."""
-        found, end = matched(self.keras, recorded(self.bench, 1, self._place)), self._ends[0]
-        return 0 if end is None else len(self.keras.between(end, lambda number: number in found))
+    @property
+    def end(self) -> int | None:
+        """The number of Keras's tensor at the place."""
+        return self._ends[0]
+
+    def seen(self) -> frozenset[int]:
+        """What Keras computes on the way to the place, by number, that torch's model gives, as it is now."""
+        made = [result for each in self.keras_operations for result in each.results]
+        sought = [
+            n for n in made if n == self.end or not (self.keras.is_uniform(n) or self.keras.is_number(n))
+        ]
+        loss = None if self._place.losses is None else self._place.losses[1]
+        found = self.bench.torch.seen(
+            self.keras.fingerprints[sought],
+            self.bench.inputs[1],
+            loss,
+            training=self._place.training,
+            inject=self._place.injections,
+        )
+        return frozenset(sought[place] for place in found)
+
+    def left_with(self, seen: Collection[int]) -> int:
+        """How many of Keras's operations before the place give what torch's has nowhere, with some tensors that it has."""
+        end, known = self.end, self._shared.of_keras
+        if end is None:
+            return 0
+        return len(self.keras.between(end, lambda number: number in seen or known(number) is not None))
 
     def record_again(self, side: int = 0) -> None:
         """Have a process hold the tensors of this pass: it keeps those of the last that it recorded."""

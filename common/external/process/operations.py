@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from parity.common.diagnosis import limits
 from parity.common.external.process.code_lines import code_lines
 from parity.common.external.process.pass_result import Array
 
@@ -35,6 +36,34 @@ def fingerprint(array: Array) -> NDArray[np.float64]:
     sums = [float(np.sum(scaled**power)) for power in (1, 2, 3)]
     sizes = [float(np.sum(np.abs(scaled) ** power)) for power in (1, 3)]
     return np.array([*counts, finite.min(), finite.max(), largest, *sums, *sizes], np.float64)
+
+
+def rows_alike(table: NDArray[np.float64], print_: NDArray[np.float64]) -> list[int]:
+    """The rows of a table of fingerprints, (rows, FINGERPRINT), that are the same as one, (FINGERPRINT,), up to rounding."""
+    rows = np.flatnonzero((table[:, :COUNTS] == print_[:COUNTS]).all(1))
+    apart = np.abs(table[rows, COUNTS:] - print_[COUNTS:])
+    *_, largest, _, squares, _, sizes, cubes = print_[COUNTS:]
+    scale = np.array([largest, largest, largest, sizes, squares, cubes, sizes, cubes])
+    return [int(row) for row in rows[(apart <= limits.SAME_ELEMENTS * scale).all(1)]]
+
+
+class Sought:
+    """Tensors that are looked for among those of a pass.
+
+    sizes: how many elements they have. found: the numbers of those that were met.
+    """
+
+    def __init__(self, prints: NDArray[np.float64]) -> None:
+        """prints: their fingerprints, (tensors, FINGERPRINT)."""
+        self._prints = np.asarray(prints, np.float64).reshape(-1, FINGERPRINT)
+        self.sizes = {
+            int(size) for size in self._prints[:, :COUNTS].sum(1) - self._prints[:, 1:COUNTS].sum(1)
+        }
+        self.found = set[int]()
+
+    def meet(self, array: Array) -> None:
+        """A tensor of the pass, of any shape."""
+        self.found |= {*rows_alike(self._prints, fingerprint(array))}
 
 
 class Recording:

@@ -19,7 +19,7 @@ from parity.common.execution.processes.user_errors import blame
 from parity.common.external.process.calling import check_tensors
 from parity.common.external.process.changes import change_all, switch_rates
 from parity.common.external.process.objective import batch_of, evaluated, step_of
-from parity.common.external.process.operations import Recording
+from parity.common.external.process.operations import Recording, Sought
 from parity.common.external.process.pass_result import (
     Array,
     Arrays,
@@ -280,6 +280,21 @@ class Session(Service):
         self._values = recording.values
         return dict(recording.told())
 
+    def seen(
+        self,
+        prints: Array,
+        inputs: Array | Arrays,
+        training: bool,
+        loss: list[dict[str, Any]] | None = None,
+        **given: Any,
+    ) -> list[int]:
+        """Which of some tensors, by their fingerprints (tensors, FINGERPRINT), a pass on inputs (batch, ...) gives, and its loss."""
+        self.about = f"a forward pass of {self._target}"
+        parsed = None if loss is None else [Term.parse(term) for term in loss]
+        sought = Sought(prints)
+        self._pass(inputs, loss=parsed, training=training, taps=False, sought=sought, **given)
+        return sorted(sought.found)
+
     def operation_values(self, numbers: list[int]) -> list[Array]:
         """The tensors of the recorded pass with these numbers."""
         return [self._values[number] for number in numbers]
@@ -309,6 +324,7 @@ class Session(Service):
         dropped: list[dict[str, Any]] | None = None,
         recordings: list[Recording] | None = None,
         functions: dict[str, dict[str, Any]] | None = None,
+        sought: Sought | None = None,
     ) -> dict[str, Any]:
         """The fields of a `PassResult`; with a loss, of its gradients too. The model is left as it was.
 
@@ -339,6 +355,9 @@ class Session(Service):
             setting = self._part("experiments.function_settings").altered(
                 self._functions, functions is not None
             )
+        watching: Any = nullcontext()
+        if sought is not None:
+            watching = self._part("operations").watching(sought)
         recording: Any = nullcontext()
         if recordings is not None or self._replaced[training]:
             replaced = self._replaced[training]
@@ -351,6 +370,7 @@ class Session(Service):
             altering as altered,
             recording as recorded,
             setting as called,
+            watching,
         ):
             tapped.recording = recorded
             if dropping is not None:
@@ -389,8 +409,8 @@ class Session(Service):
                 )
                 for each in filter(None, (altered, recorded)):
                     each.over = True
-                trained = self._part("names").trained(model) | frozen
-                gradients = tapped.gradients(total / count, trained, outputs)
+                trained = {} if sought is not None else self._part("names").trained(model) | frozen
+                gradients = {} if sought is not None else tapped.gradients(total / count, trained, outputs)
                 self._rows = {name: tapped.rows[n] for n, name in enumerate(trained) if n in tapped.rows}
                 gradients |= {"loss_sum": float(total), "count": float(count)}
                 gradients["terms"] = {name: float(mean) for name, mean in means.items()}

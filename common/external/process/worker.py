@@ -351,6 +351,22 @@ class ExternalWorker:
         question = {"inputs": _arrays(inputs), "training": training, "inject": inject}
         return dict(self._ask("operations", **question, **_of_loss(loss)))
 
+    def seen(
+        self,
+        prints: Array,
+        inputs: Array | Arrays,
+        loss: BatchLoss | None = None,
+        *,
+        training: bool,
+        inject: Arrays | None = None,
+    ) -> list[int]:
+        """Which of some tensors, by their fingerprints (tensors, FINGERPRINT), torch's operations give in a pass on inputs (batch, ...).
+
+        Args: as of `operations`; nothing is kept, nor sent back from a loss.
+        """
+        question = {"inputs": _arrays(inputs), "training": training, "inject": inject}
+        return list(self._ask("seen", prints=prints, **question, **_of_loss(loss)))
+
     def operation_values(self, numbers: Sequence[int]) -> list[Array]:
         """The tensors of the pass that was recorded last, by their numbers."""
         return list(self._ask("operation_values", numbers=list(numbers)))
