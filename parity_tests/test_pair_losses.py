@@ -311,8 +311,8 @@ WRONG: dict[str, tuple[Case, str, str]] = {
     ),
     "another number": (
         replace(BINARY, own=(("squares", "cubes"),)),
-        "operation:other",
-        "torch computes pow(abs(output - the target yes), 3) where Keras computes pow(output - the target yes, 2)",
+        "operation:number",
+        "what Keras computes is `return ((outputs - targets).abs() ** 2).mean()`",
     ),
     "sums of the batch": (
         replace(Case(), ours=("label=CrossEntropyLoss",), own=(("box=overlap", "box=overlap"),)),
@@ -331,8 +331,8 @@ WRONG: dict[str, tuple[Case, str, str]] = {
     ),
     "another function": (
         replace(BINARY, own=(("squares", "errors"),)),
-        "loss:function",
-        "Keras's loss is the mean squared error, and torch's is the mean absolute error",
+        "operation:operation",
+        "torch has `F.l1_loss(outputs, targets)`, and what Keras computes is `F.mse_loss(outputs, targets)`",
     ),
     "broadcast": (
         replace(BINARY, own=(("bce", "bce_of_all_pairs"),)),

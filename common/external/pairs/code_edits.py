@@ -60,7 +60,7 @@ class CodeEdit:
         what = _IN_WORDS[self.kind]
         where = "what agrees with Keras is" if of_gradients else "what Keras computes is"
         return Explanation(
-            f"gradient:{self.kind}" if of_gradients else f"{CAUSE}{self.kind}",
+            f"gradient:{self.kind}" if of_gradients else f"{CAUSE}{self.kind.replace('setting', 'argument')}",
             f"{self.line}: {what}: torch has `{self.before}`, and {where} {due}",
             "confirmed" if confirmed else "likely",
             f"in torch, at {self.line}: {self.after or 'take it away'}",
