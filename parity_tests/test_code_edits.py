@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import ast
 import importlib
+import itertools
+import resource
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +15,7 @@ from types import ModuleType
 import pytest
 import torch
 
+from parity.common.diagnosis import limits
 from parity.common.external.mapping.copies import like_their_copies
 from parity.common.spec.external.mapping import LayerPair, Mapping, Pair
 from parity.common.spec.external.outline import Outline, TensorInfo
@@ -127,6 +131,30 @@ def test_code_that_cannot_run_so_is_refused_and_stays(module: ModuleType) -> Non
     other = line_of("rank = x")
     edits.set(other, number_of(edits, other, "x.argsort(dim=1, descending=True).argsort(dim=1)"), True)
     assert module.ranks(torch.tensor([[3.0, 1.0, 2.0]])).tolist() == [[0, 2, 1]]
+
+
+def test_code_that_does_not_end_with_an_edit_is_ended(
+    module: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    edits = CodeEdits()
+    handler, memory = signal.getsignal(signal.SIGALRM), resource.getrlimit(resource.RLIMIT_AS)
+    with edits.bounded():  # none is in force
+        assert signal.getsignal(signal.SIGALRM) == handler
+    line = line_of("rank = x")
+    edits.set(line, number_of(edits, line, "x.argsort(dim=1, descending=True).argsort(dim=1)"), True)
+    monkeypatch.setattr(limits, "LONGEST_EDITED", 0.05)
+    with pytest.raises(TimeoutError, match="runs longer"), edits.bounded():
+        _never_ends()
+    monkeypatch.setattr(limits, "LONGEST_EDITED", 5.0)
+    with pytest.raises((MemoryError, RuntimeError)), edits.bounded():
+        torch.ones(2**31)
+    assert signal.getsignal(signal.SIGALRM) == handler
+    assert resource.getrlimit(resource.RLIMIT_AS) == memory
+
+
+def _never_ends() -> None:
+    for number in itertools.count():
+        str(number)
 
 
 def test_every_edit_is_code(module: ModuleType) -> None:

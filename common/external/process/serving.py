@@ -362,7 +362,9 @@ class Session(Service):
         if recordings is not None or self._replaced[training]:
             replaced = self._replaced[training]
             recording = self._part("operations").recorded(model, replaced, recordings is not None)
+        bounding: Any = nullcontext() if self._edits is None else self._edits.bounded()
         with (
+            bounding,
             passes.prepared(model, training, seed, keep) as changed,
             passes.visited(model, tapped, training),
             keying as dropping,

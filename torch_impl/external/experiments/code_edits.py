@@ -5,16 +5,22 @@ from __future__ import annotations
 import ast
 import gc
 import linecache
+import resource
+import signal
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
 
+from parity.common.diagnosis import limits
 from parity.torch_impl.external.experiments.edits import Edit, Known, edits_of
 
 # Of a statement, what is shown of it.
 _LONGEST_SHOWN = 160
+# That code may take besides with an edit.
+_MOST_BYTES = 4 * 2**30
 # Of less that is edited, the whole statement is shown.
 _SHORTEST_SHOWN = 12
 _Block = tuple[ast.AST, str, int]
@@ -92,6 +98,27 @@ class CodeEdits:
             self._in_force = before
             raise ValueError(f"{line} cannot run with this edit: {error}") from error
 
+    @contextmanager
+    def bounded(self) -> Iterator[None]:
+        """Within, code that runs with edits is ended with an error once it takes too long or too much memory, as a loop that hands on to itself."""
+        if not self._in_force:
+            yield
+            return
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        kept = resource.getrlimit(resource.RLIMIT_AS)
+        most = pages * resource.getpagesize() + _MOST_BYTES
+        most = most if kept[0] == resource.RLIM_INFINITY else min(most, kept[0])
+        before = signal.signal(signal.SIGALRM, _too_long)
+        resource.setrlimit(resource.RLIMIT_AS, (most, kept[1]))
+        timer = signal.setitimer(signal.ITIMER_REAL, limits.LONGEST_EDITED)
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
+            resource.setrlimit(resource.RLIMIT_AS, kept)
+            signal.signal(signal.SIGALRM, before)
+            signal.setitimer(signal.ITIMER_REAL, *timer)
+
     def clear(self) -> None:
         """Have all code run as it is written, and forget it: it may be imported anew."""
         names = {line.rpartition(":")[0] for line, _ in self._in_force}
@@ -153,6 +180,10 @@ class CodeEdits:
         own = getattr(found[0][0], found[0][1])[found[0][2]].lineno
         for other in sorted(lines - {own}, key=lambda each: abs(each - own)):
             yield f"{name}:{other}"
+
+
+def _too_long(*_: object) -> None:
+    raise TimeoutError(f"with an edit the code runs longer than {limits.LONGEST_EDITED:.0f} s")
 
 
 def _key(code: CodeType) -> tuple[str, int]:
