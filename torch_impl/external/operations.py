@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from parity.common.external.process.operations import Recording, Sought, key_of_result, plain
+from parity.common.external.process.operations import Recording, key_of_result, plain
 from parity.common.external.process.pass_result import Array
 from parity.torch_impl.external import names
 from parity.torch_impl.external.calling import array_of
@@ -52,27 +52,6 @@ def recorded(model: nn.Module, replaced: Mapping[str, Array], records: bool) -> 
         stack.enter_context(_Functions(operations))
         stack.enter_context(operations)
         yield recording
-
-
-@contextmanager
-def watching(sought: Sought) -> Iterator[None]:
-    """Look for some tensors among those that the operations of a pass give."""
-    with _Watching(sought):
-        yield
-
-
-class _Watching(TorchDispatchMode):
-    def __init__(self, sought: Sought) -> None:
-        super().__init__()
-        self._sought = sought
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **kwargs or {})
-        with modes_off():
-            for each in tree_leaves(result):
-                if isinstance(each, Tensor) and each.numel() in self._sought.sizes and not each.is_complex():
-                    self._sought.meet(array_of(each))
-        return result
 
 
 class _Functions(TorchFunctionMode):

@@ -88,8 +88,9 @@ def structural_causes(
 
 
 def _is_unclear(told: Sequence[Attribution]) -> bool:
-    """Whether nothing more is known of something than that it is another computation."""
-    return any(each.explanation.cause == f"{CAUSE}other" for each in told)
+    """Whether nothing more is known of something than that it is another computation, or nothing is certain."""
+    certain = any(each.explanation.confidence == "confirmed" for each in told)
+    return not certain or any(each.explanation.cause == f"{CAUSE}other" for each in told)
 
 
 def _by_settings(

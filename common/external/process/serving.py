@@ -357,7 +357,7 @@ class Session(Service):
             )
         watching: Any = nullcontext()
         if sought is not None:
-            watching = self._part("operations").watching(sought)
+            watching = self._part("experiments.watching").watching(sought)
         recording: Any = nullcontext()
         if recordings is not None or self._replaced[training]:
             replaced = self._replaced[training]

@@ -80,8 +80,12 @@ class CodeEdits:
         self._edits: dict[str, list[Edit]] = {}
 
     def of(self, lines: Sequence[str]) -> dict[str, list[tuple[str, str, str]]]:
-        """The edits of some lines and of the rest of their functions, in this order: kind, what stands there, and what does then."""
+        """The edits of some lines, of the loops and blocks that these are in, and of the rest of their functions, in this order: kind, what
+        stands there, and what does then.
+        """
         every = dict.fromkeys(lines)
+        for line in lines:
+            every |= dict.fromkeys(self._around(line))
         for line in lines:
             every |= dict.fromkeys(self._beside(line))
         return {line: [_shown(each) for each in self._of_line(line)] for line in every}
@@ -166,6 +170,16 @@ class CodeEdits:
             else:
                 self._edits[line] = edits_of(*block, _known(function, int(number)))
         return self._edits[line]
+
+    def _around(self, line: str) -> Iterator[str]:
+        """The lines at which loops and blocks begin that a line is in."""
+        name, _, number = line.rpartition(":")
+        source = self._source(name)
+        for each in () if source is None else ast.walk(source.tree):
+            if isinstance(each, ast.For | ast.If | ast.With) and each.lineno < int(number) <= (
+                each.end_lineno or 0
+            ):
+                yield f"{name}:{each.lineno}"
 
     def _beside(self, line: str) -> Iterator[str]:
         """The other lines of a function at which statements begin, the nearest first."""
