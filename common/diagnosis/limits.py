@@ -119,6 +119,7 @@ LEAST_TRIED = 120  # replacements that are tried all the same: a busy machine is
 LAST_TRIED = 24  # replacements at the end of a place for which the time is over
 LONGEST_IN_ALL = 180.0  # seconds of such trials at all places of a pair together, however few they were
 LONGEST_EDITS = 90.0  # seconds of trials with edits of the user's code, at all places together
+LONGEST_EDITS_HERE = 45.0  # seconds of such trials at one place, so that others have some, too
 LONGEST_EDITED = 5.0  # seconds of one pass with an edit, which may not end
 PASSES_REPEATED = 64  # of a live model, so that what it counts for itself is as in a training
 SWAPS_TRIED = 12  # other weights of the same shape that are tried in place of one

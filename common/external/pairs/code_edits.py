@@ -93,12 +93,13 @@ def fitting_edits(
     if view.end is None:
         one = fitting_edit(view.bench, lines, lambda edit: deviation([edit]))
         return None if one is None else ([one[0]], one[1])
+    ends = view.bench.edited + limits.LONGEST_EDITS_HERE
     every = list(_edits(view.bench, lines, of_gradients=False, beside=True))
     here = [edit for edit in every if edit.line in lines]
     before = view.left_with(())
     nearer: list[tuple[int, int, CodeEdit]] = []
     for number, edit in enumerate(here):
-        seen = _seen(view, [edit])
+        seen = _seen(view, [edit], ends)
         found = _agreeing(view, [edit], seen, deviation)
         if found is not None:
             return found
@@ -107,11 +108,11 @@ def fitting_edits(
     for _, _, first in sorted(nearer, key=lambda found: found[:2])[:_MOST_FIRST]:
         for edit in here:
             both = [first, edit]
-            found = None if edit is first else _agreeing(view, both, _seen(view, both), deviation)
+            found = None if edit is first else _agreeing(view, both, _seen(view, both, ends), deviation)
             if found is not None:
                 return found
     for edit in every[len(here) :]:
-        found = _agreeing(view, [edit], _seen(view, [edit]), deviation)
+        found = _agreeing(view, [edit], _seen(view, [edit], ends), deviation)
         if found is not None:
             return found
     return None
@@ -128,9 +129,9 @@ def _agreeing(
     return (edits, left) if left <= limits.LIVE_FLOAT64 else None
 
 
-def _seen(view: View, edits: Sequence[CodeEdit]) -> frozenset[int]:
-    """What torch's model gives of what Keras computes, with edits; nothing where it cannot be run so, or time is over."""
-    if _is_over(view.bench):
+def _seen(view: View, edits: Sequence[CodeEdit], ends: float) -> frozenset[int]:
+    """What torch's model gives of what Keras computes, with edits; nothing where it cannot be run so, or time is over, as after so many seconds of edits."""
+    if _is_over(view.bench) or view.bench.edited > ends:
         return frozenset()
     began = time.monotonic()
     try:
