@@ -105,9 +105,13 @@ WRONG = [
         "towers",
         "Towers",
         "difference, order",
+        # One exchange does what both do.
         [
-            ("forward/mixed", "operation:order", "concat(right, left, "),
-            ("forward/mixed", "operation:order", "right - left where Keras computes left - right"),
+            (
+                "forward/mixed",
+                "operation:order",
+                "what Keras computes is `(F.gelu(self.right(x)), F.relu(self.left(x)))`",
+            )
         ],
     ),
     (
