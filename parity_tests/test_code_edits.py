@@ -75,8 +75,8 @@ def line_of(text: str) -> str:
 
 def number_of(edits: CodeEdits, line: str, after: str) -> int:
     """The number of the edit with which some code stands there."""
-    found = [number for number, edit in enumerate(edits.of([line])[line]) if edit[2] == after]
-    assert found, [edit[2] for edit in edits.of([line])[line]]
+    found = [number for number, edit in enumerate(edits.of([line], False)[line]) if edit[2] == after]
+    assert found, [edit[2] for edit in edits.of([line], False)[line]]
     return found[0]
 
 
@@ -98,7 +98,7 @@ def number_of(edits: CodeEdits, line: str, after: str) -> int:
 def test_what_may_be_meant_is_among_the_edits_of_a_line(
     module: ModuleType, text: str, kind: str, after: str
 ) -> None:
-    edits = CodeEdits().of([line_of(text)])[line_of(text)]
+    edits = CodeEdits().of([line_of(text)], False)[line_of(text)]
     assert after in [" ".join(new.split()) for kind_, _, new in edits if kind_ == kind], edits
 
 
@@ -130,7 +130,7 @@ def test_code_that_cannot_run_so_is_refused_and_stays(module: ModuleType) -> Non
     with pytest.raises(ValueError, match="cannot run with this edit"):
         edits.set(line, lost, True)
     assert scale(6.0) == 17.0
-    assert edits.of(["no_such_file.py:3"]) == {"no_such_file.py:3": []}
+    assert edits.of(["no_such_file.py:3"], True) == {"no_such_file.py:3": []}
     other = line_of("rank = x")
     edits.set(other, number_of(edits, other, "x.argsort(dim=1, descending=True).argsort(dim=1)"), True)
     order = np.array([[2, 0, 1]])
@@ -165,7 +165,7 @@ def _never_ends() -> None:
 def test_every_edit_is_code(module: ModuleType) -> None:
     count = 0
     lines = [f"edited_net.py:{number}" for number in range(1, MODULE.count("\n") + 1)]
-    for several in CodeEdits().of(lines).values():
+    for several in CodeEdits().of(lines, True).values():
         for _, before, after in several:
             count += 1
             assert before != after

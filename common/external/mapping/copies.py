@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import permutations
+from collections.abc import Sequence
 
 from parity.common.spec.external.mapping import LayerPair, Mapping, Pair
 from parity.common.spec.external.outline import Outline
@@ -23,41 +22,60 @@ def like_their_copies(mapping: Mapping, outlines: Sequence[Outline]) -> Mapping:
         outlines: Keras's and torch's.
     """
     ours, theirs = (
-        list(_copies(outline, separator)) for outline, separator in zip(outlines, _SEPARATORS, strict=True)
+        _alike(outline, separator) for outline, separator in zip(outlines, _SEPARATORS, strict=True)
     )
     done: list[str] = []
-    for known, unknown in ours:
-        if unknown.startswith((*done,)):
-            continue
-        shown, open_ = (_pairs_in(mapping, part) for part in (known, unknown))
-        if not any(pair.source in _SHOWN for pair in shown) or any(pair.source in _SHOWN for pair in open_):
-            continue
-        for of, copy in theirs:
-            copied = [_copied(pair, (known, unknown), (of, copy)) for pair in shown]
-            held = all(_all_in(pair.torch, of) for pair in shown)
-            if held and {p.keras for p in copied} == {p.keras for p in open_} != set():
-                layers = {pair.keras: pair for pair in mapping.layers if not pair.keras.startswith(unknown)}
-                for pair in mapping.layers:
-                    if pair.keras.startswith(known) and pair.torch.startswith(of):
-                        other = unknown + pair.keras.removeprefix(known)
-                        layers[other] = LayerPair(keras=other, torch=copy + pair.torch.removeprefix(of))
-                new = {pair.keras: pair for pair in copied}
+    for parts in ours:
+        shown = [part for part in parts if _is_shown(mapping, part)]
+        for unknown in parts if shown else ():
+            # What is in a part that was mapped so is, too.
+            if unknown in shown or unknown.startswith((*done,)):
+                continue
+            found = next(filter(None, (_mapped_as(mapping, known, unknown, theirs) for known in shown)), None)
+            if found is not None:
+                mapping = found
+                done.append(unknown)
+    return mapping
+
+
+def _mapped_as(mapping: Mapping, known: str, unknown: str, theirs: Sequence[list[str]]) -> Mapping | None:
+    """A mapping with one part of Keras's mapped as another one, to a copy of that one's in torch; None where there is none."""
+    pairs = _pairs_in(mapping, known)
+    due = {pair.keras for pair in _pairs_in(mapping, unknown)}
+    for parts in theirs:
+        for of in (part for part in parts if all(_all_in(pair.torch, part) for pair in pairs)):
+            for copy in (part for part in parts if part != of):
+                new = {p.keras: p for p in (_copied(pair, (known, unknown), (of, copy)) for pair in pairs)}
+                if new.keys() != due:
+                    return None
                 tensors = tuple(new.get(pair.keras, pair) for pair in mapping.tensors)
                 names = [name for pair in tensors for name in pair.torch]
                 if len(names) == len(set(names)):
-                    update = {"tensors": tensors, "layers": tuple(layers.values())}
-                    mapping = mapping.model_copy(update=update)
-                    done.append(unknown)
-                break
-    return mapping
+                    layers = _copied_layers(mapping, (known, unknown), (of, copy))
+                    return mapping.model_copy(update={"tensors": tensors, "layers": layers})
+    return None
+
+
+def _copied_layers(mapping: Mapping, ours: tuple[str, str], theirs: tuple[str, str]) -> tuple[LayerPair, ...]:
+    (known, unknown), (of, copy) = ours, theirs
+    layers = {pair.keras: pair for pair in mapping.layers if not pair.keras.startswith(unknown)}
+    for pair in mapping.layers:
+        if pair.keras.startswith(known) and pair.torch.startswith(of):
+            other = unknown + pair.keras.removeprefix(known)
+            layers[other] = LayerPair(keras=other, torch=copy + pair.torch.removeprefix(of))
+    return tuple(layers.values())
+
+
+def _is_shown(mapping: Mapping, part: str) -> bool:
+    return any(pair.source in _SHOWN for pair in _pairs_in(mapping, part))
 
 
 def _pairs_in(mapping: Mapping, part: str) -> list[Pair]:
     return [pair for pair in mapping.tensors if pair.keras and _all_in(pair.keras, part)]
 
 
-def _copies(outline: Outline, separator: str) -> Iterator[tuple[str, str]]:
-    """Two parts of a model with the same tensors, by the beginnings of their names, in either order; the largest first."""
+def _alike(outline: Outline, separator: str) -> list[list[str]]:
+    """Parts of a model with the same tensors, by the beginnings of their names, those together that are alike; the largest first."""
     parts: dict[str, dict[str, tuple[int, ...]]] = {}
     for info in outline.tensors:
         words = info.name.split(separator)
@@ -68,8 +86,7 @@ def _copies(outline: Outline, separator: str) -> Iterator[tuple[str, str]]:
     for start, tensors in parts.items():
         if len(tensors) >= _FEWEST:
             alike.setdefault(frozenset(tensors.items()), []).append(start)
-    for several in sorted(alike, key=len, reverse=True):
-        yield from permutations(alike[several], 2)
+    return [alike[each] for each in sorted(alike, key=len, reverse=True) if len(alike[each]) > 1]
 
 
 def _all_in(names: Sequence[str], start: str) -> bool:

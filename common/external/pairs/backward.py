@@ -18,6 +18,7 @@ from parity.common.external.pairs.gradient_paths import gradient_causes
 from parity.common.external.pairs.loss_causes import loss_causes
 from parity.common.external.pairs.points import NOWHERE
 from parity.common.external.pairs.search import Search, finding_of
+from parity.common.external.process.pass_result import PassResult
 
 # Differences of a loss that are looked for, one behind the other.
 _LOSSES = 3
@@ -218,15 +219,14 @@ class BackwardSearch:
         loss = bench.losses[1] if any(term.own is not None for term in bench.losses[1].terms) else None
         told = bench.torch.operations(bench.inputs[1], loss, training=True)["operations"]
         lines = dict.fromkeys(line for each in reversed(told) for line in each["lines"])
+        agreed = {row.name for row in self._decisive(trace.reference, trace.injected) if row.agrees}
 
         def deviation(edit: CodeEdit) -> float:
             left = tensor.deviation_with([edit])
             if left > limits.LIVE_FLOAT64:
                 return left
             with made(bench, [edit]):
-                now = bench.torch_pass(True, trace.injections)
-            rows = [*bench.outputs(trace.reference, now), *losses(bench, trace.reference, now)]
-            agreed = {row.name for row in self._others(trace) if row.agrees}
+                rows = self._decisive(trace.reference, bench.torch_pass(True, trace.injections))
             return left if all(row.agrees for row in rows if row.name in agreed) else math.inf
 
         found = fitting_edit(bench, [*lines], deviation, of_gradients=True)
@@ -235,13 +235,9 @@ class BackwardSearch:
         evidence = tensor.by_experiment(found[1], ": run so; all that agreed before does so")
         return [Attribution(found[0].explanation(True, evidence, ()), (found[0],))]
 
-    def _others(self, trace: PairTrace) -> list[TensorComparison]:
-        """The outputs and losses of a trace."""
-        bench = self.search.bench
-        return [
-            *bench.outputs(trace.reference, trace.injected),
-            *losses(bench, trace.reference, trace.injected),
-        ]
+    def _decisive(self, reference: PassResult, passed: PassResult) -> list[TensorComparison]:
+        """The outputs and losses of a pass of both, compared."""
+        return [*self.search.bench.outputs(reference, passed), *losses(self.search.bench, reference, passed)]
 
     def _is_replaced(self, row: TensorComparison) -> bool:
         """Whether a gradient may be that of an operation which is replaced: the operation is in the layer, or sends gradients back to

@@ -177,8 +177,7 @@ def fitting_edit(
 def _edits(bench: Bench, lines: Collection[str], of_gradients: bool, beside: bool) -> Iterator[CodeEdit]:
     found = [
         CodeEdit(line, number, True, *edit)
-        for line, edits in bench.torch.code_edits([*lines]).items()
-        if beside or line in lines
+        for line, edits in bench.torch.code_edits([*lines], beside=beside).items()
         for number, edit in enumerate(edits)
         # Where numbers differ, what gradients do is no cause; where they do not, hardly anything else.
         if (

@@ -18,7 +18,7 @@ from parity.common.diagnosis import limits
 from parity.common.external.pairs.bench import Bench, compared
 from parity.common.external.pairs.code_edits import CodeEdit, fitting_edit, fitting_edits, told_edits
 from parity.common.external.pairs.explain import Attribution, DeviatingTensor, Reversible, made
-from parity.common.external.pairs.function_settings import FunctionSetting, fitting_setting, in_words
+from parity.common.external.pairs.function_settings import fitting_setting, in_words
 from parity.common.external.pairs.places import (
     CAUSE,
     Place,
@@ -74,17 +74,24 @@ def structural_causes(
     if edits and (not told or _is_unclear(told)):
         told = _by_edits(view, tensor, place, point, keeps) or told
     if told:
-
-        def deviation(edit: CodeEdit) -> float:
-            left = tensor.deviation_with([edit])
-            return left if left > limits.LIVE_FLOAT64 or keeps([edit]) else math.inf
-
-        return _as_code(tensor.bench, told, deviation) if edits else told
+        return _as_code(tensor.bench, told, _keeping(tensor, keeps)) if edits else told
     nothing = view.computes_nothing
     if view.has_ends and (tensor.deviation == math.inf or nothing):
         read = view.as_read(layers)
         return [each for each in read if not nothing or each.explanation.cause == f"{CAUSE}left_out"]
     return []
+
+
+def _keeping(
+    tensor: DeviatingTensor, keeps: Callable[[Sequence[Reversible]], bool]
+) -> Callable[[Sequence[Reversible]], float]:
+    """What measures the deviation that is left with changes; infinite where they spoil what agreed before."""
+
+    def deviation(changes: Sequence[Reversible]) -> float:
+        left = tensor.deviation_with(changes)
+        return left if left > limits.LIVE_FLOAT64 or keeps(changes) else math.inf
+
+    return deviation
 
 
 def _is_unclear(told: Sequence[Attribution]) -> bool:
@@ -102,13 +109,11 @@ def _by_settings(
     told: Sequence[Attribution],
 ) -> list[Attribution]:
     """A setting of one of torch's functions between the place and what agrees; told: what makes all good instead, where it leaves rounding."""
-
-    def deviation(setting: FunctionSetting) -> float:
-        left = tensor.deviation_with([setting])
-        return left if left > limits.LIVE_FLOAT64 or keeps([setting]) else math.inf
-
+    deviation = _keeping(tensor, keeps)
     lines = {each.line for each in view.torch_operations}
-    found = fitting_setting(tensor.bench, lines, deviation, training=place.training)
+    found = fitting_setting(
+        tensor.bench, lines, lambda setting: deviation([setting]), training=place.training
+    )
     if found is None or (found[2] > limits.LIVE_FLOAT64 and not told):
         return []
     setting, words, left = found
@@ -131,12 +136,7 @@ def _by_edits(
     keeps: Callable[[Sequence[Reversible]], bool],
 ) -> list[Attribution]:
     """Edits of torch's code between the place and what agrees."""
-
-    def deviation(edits: Sequence[CodeEdit]) -> float:
-        left = tensor.deviation_with(edits)
-        return left if left > limits.LIVE_FLOAT64 or keeps(edits) else math.inf
-
-    found = fitting_edits(view, deviation)
+    found = fitting_edits(view, _keeping(tensor, keeps))
     if found is None:
         return []
     edits, left = found
@@ -148,14 +148,14 @@ def _by_edits(
 
 
 def _as_code(
-    bench: Bench, told: Sequence[Attribution], deviation: Callable[[CodeEdit], float]
+    bench: Bench, told: Sequence[Attribution], deviation: Callable[[Sequence[CodeEdit]], float]
 ) -> list[Attribution]:
     """What was found by other results of an operation with an edit of that line in place of these, where one fits: gradients go through it."""
     (first, *others) = told
     lines = _LINE.findall(first.explanation.text.partition(": ")[0])
     if others or any(not isinstance(change, Replacement) for change in first.changes):
         return [*told]
-    found = fitting_edit(bench, lines, deviation, beside=False)
+    found = fitting_edit(bench, lines, lambda edit: deviation([edit]), beside=False)
     if found is None:
         return [*told]
     why = first.explanation
@@ -293,7 +293,7 @@ def causes_of_loss(bench: Bench, places: Sequence[tuple[Place, Callable[[], floa
         return left
 
     if told and not _is_unclear(told):
-        return _as_code(bench, told, lambda edit: with_edits([edit]))
+        return _as_code(bench, told, with_edits)
 
     lines = {each.line for each in view.torch_operations}
     loss = None if place.losses is None else place.losses[1]
@@ -304,7 +304,6 @@ def causes_of_loss(bench: Bench, places: Sequence[tuple[Place, Callable[[], floa
         training=True,
         loss=loss,
     )
-    edited = None
 
     def evidence_of(left: float) -> str:
         also = "; with other targets, too" if others else ""
@@ -312,10 +311,9 @@ def causes_of_loss(bench: Bench, places: Sequence[tuple[Place, Callable[[], floa
 
     if found is None:
         edited = fitting_edits(view, with_edits)
-    if edited is not None:
-        return told_edits(edited[0], bool(others), evidence_of(edited[1]), ("loss",))
-    if found is None:
-        return told
+        return (
+            told if edited is None else told_edits(edited[0], bool(others), evidence_of(edited[1]), ("loss",))
+        )
     setting, words, left = found
     confirmed = bool(others) and left <= limits.LIVE_FLOAT64
     return [Attribution(in_words(setting, words, confirmed, evidence_of(left), ("loss",)))]

@@ -56,9 +56,7 @@ class Sought:
     def __init__(self, prints: NDArray[np.float64]) -> None:
         """prints: their fingerprints, (tensors, FINGERPRINT)."""
         self._prints = np.asarray(prints, np.float64).reshape(-1, FINGERPRINT)
-        self.sizes = {
-            int(size) for size in self._prints[:, :COUNTS].sum(1) - self._prints[:, 1:COUNTS].sum(1)
-        }
+        self.sizes = {int(size) for size in self._prints[:, 0]}
         self.found = set[int]()
 
     def meet(self, array: Array) -> None:

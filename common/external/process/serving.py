@@ -254,11 +254,11 @@ class Session(Service):
             self._functions[function] = way
         return old
 
-    def code_edits(self, lines: list[str]) -> dict[str, list[tuple[str, str, str]]]:
-        """The edits that lines of the user's code could have, and the rest of their functions."""
+    def code_edits(self, lines: list[str], beside: bool) -> dict[str, list[tuple[str, str, str]]]:
+        """The edits that lines of the user's code could have, and the rest of their functions, where it is asked for."""
         if self._edits is None:
             self._edits = self._part("experiments.code_edits").CodeEdits()
-        found: dict[str, list[tuple[str, str, str]]] = self._edits.of(lines)
+        found: dict[str, list[tuple[str, str, str]]] = self._edits.of(lines, beside)
         return found
 
     def edit_code(self, line: str, number: int, on: bool) -> None:
@@ -411,9 +411,10 @@ class Session(Service):
                 )
                 for each in filter(None, (altered, recorded)):
                     each.over = True
-                trained = {} if sought is not None else self._part("names").trained(model) | frozen
-                gradients = {} if sought is not None else tapped.gradients(total / count, trained, outputs)
-                self._rows = {name: tapped.rows[n] for n, name in enumerate(trained) if n in tapped.rows}
+                if sought is None:
+                    trained = self._part("names").trained(model) | frozen
+                    gradients = tapped.gradients(total / count, trained, outputs)
+                    self._rows = {name: tapped.rows[n] for n, name in enumerate(trained) if n in tapped.rows}
                 gradients |= {"loss_sum": float(total), "count": float(count)}
                 gradients["terms"] = {name: float(mean) for name, mean in means.items()}
             if calls is not None:

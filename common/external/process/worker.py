@@ -322,12 +322,12 @@ class ExternalWorker:
         old: str | None = self._ask("set_function", function=function, way=way)
         return old
 
-    def code_edits(self, lines: Sequence[str]) -> dict[str, list[tuple[str, str, str]]]:
-        """The small edits that lines of torch's code, 'model.py:12', could have, then those of the rest of their functions.
+    def code_edits(self, lines: Sequence[str], *, beside: bool) -> dict[str, list[tuple[str, str, str]]]:
+        """The small edits that lines of torch's code, 'model.py:12', could have, then those of the rest of their functions, with `beside`.
 
         By line of each edit its kind, the code that stands there, and that which would.
         """
-        found = self._ask("code_edits", lines=list(lines))
+        found = self._ask("code_edits", lines=list(lines), beside=beside)
         return {line: [(kind, old, new) for kind, old, new in edits] for line, edits in found.items()}
 
     def edit_code(self, line: str, number: int, on: bool) -> None:

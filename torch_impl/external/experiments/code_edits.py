@@ -78,17 +78,20 @@ class CodeEdits:
         self._in_force: dict[tuple[str, int], None] = {}
         self._sources: dict[str, _Source] = {}
         self._edits: dict[str, list[Edit]] = {}
+        # In words, what `of` gives.
+        self._shown: dict[str, list[tuple[str, str, str]]] = {}
 
-    def of(self, lines: Sequence[str]) -> dict[str, list[tuple[str, str, str]]]:
-        """The edits of some lines, of the loops and blocks that these are in, and of the rest of their functions, in this order: kind, what
+    def of(self, lines: Sequence[str], beside: bool) -> dict[str, list[tuple[str, str, str]]]:
+        """The edits of some lines, and with `beside` of the loops and blocks that these are in, then of the rest of their functions: kind, what
         stands there, and what does then.
         """
         every = dict.fromkeys(lines)
-        for line in lines:
-            every |= dict.fromkeys(self._around(line))
-        for line in lines:
-            every |= dict.fromkeys(self._beside(line))
-        return {line: [_shown(each) for each in self._of_line(line)] for line in every}
+        for others in (self._around, self._beside) if beside else ():
+            for line in lines:
+                every |= dict.fromkeys(others(line))
+        for line in every.keys() - self._shown.keys():
+            self._shown[line] = [_shown(each) for each in self._of_line(line)]
+        return {line: self._shown[line] for line in every}
 
     def set(self, line: str, number: int, on: bool) -> None:
         """Have an edit of a line in force or not; raises ValueError where code cannot run so."""
@@ -97,7 +100,7 @@ class CodeEdits:
         if on:
             self._in_force[line, number] = None
         try:
-            self._run(line.rpartition(":")[0])
+            self._run(_file(line))
         except (SyntaxError, ValueError, TypeError) as error:
             self._in_force = before
             raise ValueError(f"{line} cannot run with this edit: {error}") from error
@@ -125,19 +128,20 @@ class CodeEdits:
 
     def clear(self) -> None:
         """Have all code run as it is written, and forget it: it may be imported anew."""
-        names = {line.rpartition(":")[0] for line, _ in self._in_force}
+        names = {_file(line) for line, _ in self._in_force}
         self._in_force.clear()
         for name in names:
             self._run(name)
         self._sources.clear()
         self._edits.clear()
+        self._shown.clear()
 
     def _run(self, name: str) -> None:
         """Have the functions of a file run with the edits in force."""
         source = self._source(name)
         if source is None:
             return
-        edits = [self._of_line(line)[n] for line, n in self._in_force if line.rpartition(":")[0] == name]
+        edits = [self._of_line(line)[n] for line, n in self._in_force if _file(line) == name]
         for edit in edits:
             edit.make()
         try:
@@ -155,11 +159,14 @@ class CodeEdits:
             self._sources[name] = _Source(paths[0])
         return self._sources[name]
 
+    def _place_of(self, line: str) -> tuple[_Source | None, int]:
+        """The source of a line, and its number in it."""
+        return self._source(_file(line)), int(line.rpartition(":")[2])
+
     def _of_line(self, line: str) -> list[Edit]:
         if line not in self._edits:
-            name, _, number = line.rpartition(":")
-            source = self._source(name)
-            found = None if source is None else source.statement(int(number))
+            source, number = self._place_of(line)
+            found = None if source is None else source.statement(number)
             block, function = found or (None, None)
             if (
                 block is None
@@ -168,24 +175,21 @@ class CodeEdits:
             ):
                 self._edits[line] = []
             else:
-                self._edits[line] = edits_of(*block, _known(function, int(number)))
+                self._edits[line] = edits_of(*block, _known(function, number))
         return self._edits[line]
 
     def _around(self, line: str) -> Iterator[str]:
         """The lines at which loops and blocks begin that a line is in."""
-        name, _, number = line.rpartition(":")
-        source = self._source(name)
+        source, number = self._place_of(line)
         for each in () if source is None else ast.walk(source.tree):
-            if isinstance(each, ast.For | ast.If | ast.With) and each.lineno < int(number) <= (
-                each.end_lineno or 0
-            ):
-                yield f"{name}:{each.lineno}"
+            begun = isinstance(each, ast.For | ast.If | ast.With) and each.lineno < number
+            if begun and number <= (each.end_lineno or 0):
+                yield f"{_file(line)}:{each.lineno}"
 
     def _beside(self, line: str) -> Iterator[str]:
         """The other lines of a function at which statements begin, the nearest first."""
-        name, _, number = line.rpartition(":")
-        source = self._source(name)
-        found = None if source is None else source.statement(int(number))
+        source, number = self._place_of(line)
+        found = None if source is None else source.statement(number)
         if found is None or found[1] is None:
             return
         lines = {
@@ -193,7 +197,12 @@ class CodeEdits:
         }
         own = getattr(found[0][0], found[0][1])[found[0][2]].lineno
         for other in sorted(lines - {own}, key=lambda each: abs(each - own)):
-            yield f"{name}:{other}"
+            yield f"{_file(line)}:{other}"
+
+
+def _file(line: str) -> str:
+    """The file of a line, 'model.py' of 'model.py:12'."""
+    return line.rpartition(":")[0]
 
 
 def _too_long(*_: object) -> None:
