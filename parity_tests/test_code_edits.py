@@ -155,6 +155,14 @@ def test_code_that_does_not_end_with_an_edit_is_ended(
         np.ones(2**31)
     assert signal.getsignal(signal.SIGALRM) == handler
     assert resource.getrlimit(resource.RLIMIT_AS) == memory
+    # Once it has ended so, it may take what it takes, as where gradients are recorded.
+    with edits.bounded():
+        assert signal.getsignal(signal.SIGALRM) != handler
+    with edits.bounded():
+        assert signal.getsignal(signal.SIGALRM) == handler
+    edits.set(line, number_of(edits, line, "x.argsort(dim=1)"), True)
+    with edits.bounded():  # with others it is not known
+        assert signal.getsignal(signal.SIGALRM) != handler
 
 
 def _never_ends() -> None:

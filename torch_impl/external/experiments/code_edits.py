@@ -76,6 +76,8 @@ class CodeEdits:
 
     def __init__(self) -> None:
         self._in_force: dict[tuple[str, int], None] = {}
+        # Those with which a pass has ended.
+        self._known_to_end: frozenset[tuple[str, int]] = frozenset()
         self._sources: dict[str, _Source] = {}
         self._edits: dict[str, list[Edit]] = {}
         # In words, what `of` gives.
@@ -107,8 +109,12 @@ class CodeEdits:
 
     @contextmanager
     def bounded(self) -> Iterator[None]:
-        """Within, code that runs with edits is ended with an error once it takes too long or too much memory, as a loop that hands on to itself."""
-        if not self._in_force:
+        """Within, code that runs with edits is ended with an error once it takes too long or too much memory, as a loop that hands on to itself.
+
+        Once it has ended by itself, it takes what it takes.
+        """
+        tried = frozenset(self._in_force)
+        if not tried or tried == self._known_to_end:
             yield
             return
         pages = int(Path("/proc/self/statm").read_text().split()[0])
@@ -120,6 +126,7 @@ class CodeEdits:
         timer = signal.setitimer(signal.ITIMER_REAL, limits.LONGEST_EDITED)
         try:
             yield
+            self._known_to_end = tried
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0.0)
             resource.setrlimit(resource.RLIMIT_AS, kept)
@@ -130,6 +137,7 @@ class CodeEdits:
         """Have all code run as it is written, and forget it: it may be imported anew."""
         names = {_file(line) for line, _ in self._in_force}
         self._in_force.clear()
+        self._known_to_end = frozenset()
         for name in names:
             self._run(name)
         self._sources.clear()
