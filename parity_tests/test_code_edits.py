@@ -11,18 +11,23 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import NoReturn
 
 import numpy as np
 import pytest
 
 from parity.common.diagnosis import limits
 from parity.common.external.mapping.copies import like_their_copies
+from parity.common.external.pairs.code_edits import EVERYWHERE
 from parity.common.spec.external.mapping import LayerPair, Mapping, Pair
 from parity.common.spec.external.outline import Outline, TensorInfo
 from parity.torch_impl.external.experiments.code_edits import CodeEdits
 
 # Of what is run nothing needs torch, which no process of tests imports.
 MODULE = """
+import numpy as np
+
+
 def loss(ce, read):
     return ce[read].mean()
 
@@ -58,6 +63,43 @@ class Net:
     def repeated(self, x, mask):
         y = x.repeat(2, 1)
         return y.masked_fill(mask, 0.0)
+
+
+class Part:
+    def __init__(self, **parts):
+        self._parameters, self._buffers, self._modules = {}, {}, parts
+
+    def named_parameters(self):
+        return [*self._parameters.items()]
+
+    def register_buffer(self, name, value):
+        self._buffers[name] = value
+
+    def __getattr__(self, name):
+        return self._buffers[name]
+
+
+def ramp(size):
+    steps = np.arange(size)
+    return steps / size
+
+
+class Ramp(Part):
+    def __init__(self, size):
+        super().__init__(abs=Part(), sign=Part())
+        width = size - 2
+        self.scale = width ** -0.5
+        self._parameters["weight"] = np.ones(size)
+        self.register_buffer("steps", ramp(size))
+        self.power = lambda x: x**width
+
+    def forward(self, x):
+        y = x * self.scale
+        return self.power(y) + self.steps
+
+
+def build():
+    return Ramp(4)
 """
 
 
@@ -69,14 +111,18 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleTy
     del sys.modules["edited_net"]
 
 
+def no_model() -> NoReturn:
+    raise AssertionError("no code that a model was built by is asked for")
+
+
 def line_of(text: str) -> str:
     return f"edited_net.py:{MODULE[: MODULE.index(text)].count(chr(10)) + 1}"
 
 
 def number_of(edits: CodeEdits, line: str, after: str) -> int:
     """The number of the edit with which some code stands there."""
-    found = [number for number, edit in enumerate(edits.of([line], False)[line]) if edit[2] == after]
-    assert found, [edit[2] for edit in edits.of([line], False)[line]]
+    found = [number for number, edit in enumerate(edits.of([line], ())[line]) if edit[2] == after]
+    assert found, [edit[2] for edit in edits.of([line], ())[line]]
     return found[0]
 
 
@@ -98,12 +144,12 @@ def number_of(edits: CodeEdits, line: str, after: str) -> int:
 def test_what_may_be_meant_is_among_the_edits_of_a_line(
     module: ModuleType, text: str, kind: str, after: str
 ) -> None:
-    edits = CodeEdits().of([line_of(text)], False)[line_of(text)]
+    edits = CodeEdits(None, no_model).of([line_of(text)], ())[line_of(text)]
     assert after in [" ".join(new.split()) for kind_, _, new in edits if kind_ == kind], edits
 
 
 def test_a_live_model_runs_with_edits_and_without_them_again(module: ModuleType) -> None:
-    edits, net, scale = CodeEdits(), module.Net(), module.scaled(3.0)
+    edits, net, scale = CodeEdits(None, no_model), module.Net(), module.scaled(3.0)
     line = line_of("return joined")
     turned = number_of(edits, line, "[self.second(y), y]")
     kept = number_of(edits, line, "return joined([y, self.second(y)], mask)")
@@ -122,15 +168,50 @@ def test_a_live_model_runs_with_edits_and_without_them_again(module: ModuleType)
     assert net.forward(-2, True) == [-2.0, 2.0] and scale(6.0) == 17.0
 
 
+def test_a_live_model_has_what_its_constructors_make_with_edits(module: ModuleType) -> None:
+    model = module.build()
+    model._parameters["weight"] = weight = np.arange(4.0)  # as of Keras's model
+    edits = CodeEdits(model, module.build)
+    line = line_of("y = x * self.scale")
+    lines = [*edits.of([line], ("built_by",))]
+    assert lines[:2] == [line, line_of("self.scale =")], lines
+    assert line_of("width = size - 2") in lines and line_of("return Ramp") in lines
+    assert line_of("self.power =") in lines
+    lines = [*edits.of([line_of("return self.power")], ("built_by",))]
+    assert line_of("return steps / size") in lines
+    plain = model.forward(1.0)
+    np.testing.assert_allclose(plain, 0.5 + np.arange(4) / 4)
+
+    def differs(text: str, after: str) -> np.ndarray:
+        where = line_of(text)
+        number = number_of(edits, where, after)
+        edits.set(where, number, True)
+        result = model.forward(1.0)
+        assert model._parameters["weight"] is weight
+        edits.set(where, number, False)
+        np.testing.assert_array_equal(model.forward(1.0), plain)
+        return result - plain
+
+    # A number of its own; a table that a function makes; what a function takes from around it, and a name with what follows from it.
+    np.testing.assert_allclose(differs("self.scale", "self.scale = width ** 0.5"), 1.5)
+    np.testing.assert_allclose(differs("return steps", "steps * size"), 3.75 * np.arange(4))
+    np.testing.assert_allclose(differs("width = size", "width = size - 1"), 3**-1.5 - 0.5)
+    with pytest.raises(ValueError, match="other weights"):
+        differs("return Ramp", "return Ramp(5)")
+    np.testing.assert_array_equal(model.forward(1.0), plain)
+    edits.clear()
+    assert model._modules.keys() == {"abs", "sign"}
+
+
 def test_code_that_cannot_run_so_is_refused_and_stays(module: ModuleType) -> None:
-    edits, scale = CodeEdits(), module.scaled(3.0)
+    edits, scale = CodeEdits(None, no_model), module.scaled(3.0)
     line = line_of("y = x * factor")
     # Without it, the function would take nothing from around it.
     lost = number_of(edits, line, "y = x")
     with pytest.raises(ValueError, match="cannot run with this edit"):
         edits.set(line, lost, True)
     assert scale(6.0) == 17.0
-    assert edits.of(["no_such_file.py:3"], True) == {"no_such_file.py:3": []}
+    assert edits.of(["no_such_file.py:3"], EVERYWHERE) == {"no_such_file.py:3": []}
     other = line_of("rank = x")
     edits.set(other, number_of(edits, other, "x.argsort(dim=1, descending=True).argsort(dim=1)"), True)
     order = np.array([[2, 0, 1]])
@@ -141,10 +222,10 @@ def test_code_that_cannot_run_so_is_refused_and_stays(module: ModuleType) -> Non
 def test_code_that_does_not_end_with_an_edit_is_ended(
     module: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    edits = CodeEdits()
-    handler, memory = signal.getsignal(signal.SIGALRM), resource.getrlimit(resource.RLIMIT_AS)
+    edits = CodeEdits(None, no_model)
+    handler, memory = signal.getsignal(signal.SIGPROF), resource.getrlimit(resource.RLIMIT_AS)
     with edits.bounded():  # none is in force
-        assert signal.getsignal(signal.SIGALRM) == handler
+        assert signal.getsignal(signal.SIGPROF) == handler
     line = line_of("rank = x")
     edits.set(line, number_of(edits, line, "x.argsort(dim=1, descending=True).argsort(dim=1)"), True)
     monkeypatch.setattr(limits, "LONGEST_EDITED", 0.05)
@@ -153,16 +234,16 @@ def test_code_that_does_not_end_with_an_edit_is_ended(
     monkeypatch.setattr(limits, "LONGEST_EDITED", 5.0)
     with pytest.raises((MemoryError, RuntimeError)), edits.bounded():
         np.ones(2**31)
-    assert signal.getsignal(signal.SIGALRM) == handler
+    assert signal.getsignal(signal.SIGPROF) == handler
     assert resource.getrlimit(resource.RLIMIT_AS) == memory
     # Once it has ended so, it may take what it takes, as where gradients are recorded.
     with edits.bounded():
-        assert signal.getsignal(signal.SIGALRM) != handler
+        assert signal.getsignal(signal.SIGPROF) != handler
     with edits.bounded():
-        assert signal.getsignal(signal.SIGALRM) == handler
+        assert signal.getsignal(signal.SIGPROF) == handler
     edits.set(line, number_of(edits, line, "x.argsort(dim=1)"), True)
     with edits.bounded():  # with others it is not known
-        assert signal.getsignal(signal.SIGALRM) != handler
+        assert signal.getsignal(signal.SIGPROF) != handler
 
 
 def _never_ends() -> None:
@@ -173,7 +254,7 @@ def _never_ends() -> None:
 def test_every_edit_is_code(module: ModuleType) -> None:
     count = 0
     lines = [f"edited_net.py:{number}" for number in range(1, MODULE.count("\n") + 1)]
-    for several in CodeEdits().of(lines, True).values():
+    for several in CodeEdits(None, no_model).of(lines, EVERYWHERE).values():
         for _, before, after in several:
             count += 1
             assert before != after

@@ -5,6 +5,7 @@ All that leaves here is Keras's: its names, its layouts.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from collections.abc import Mapping as AnyMapping
 from contextlib import ExitStack, contextmanager
@@ -108,7 +109,7 @@ class Bench(LoadedPair):
     frozen: Keras's tensors that one side alone trains, with the side
     that does not ('keras', 'torch'); those whose gradient is zero for any samples are left out. layouts: how torch's tensors
     lie, by tap, as `aligned` says, where that has been seen. rates: of each step, where the optimizers follow schedules.
-    searched: seconds for which causes have been tried on torch, in operations and in gradients. edited: likewise, in its code.
+    searched: seconds of processors (`busy`) for which causes have been tried on torch, in operations and in gradients. edited: likewise, in its code.
     """
 
     mapping: Mapping
@@ -119,6 +120,11 @@ class Bench(LoadedPair):
     rates: tuple[float, ...] = ()
     searched: float = 0.0
     edited: float = 0.0
+
+    @property
+    def busy(self) -> float:
+        """The seconds that processors have worked for the pair: on a machine that others use, too, a search tries as much as on an idle one."""
+        return time.process_time() + self.keras.busy() + self.torch.busy()
 
     @cached_property
     def points(self) -> Sequence[Point]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from parity.common.base.errors import ExternalModelError
 from parity.common.diagnosis import limits
@@ -17,6 +16,7 @@ from parity.common.external.pairs.view import View
 
 # What is no computation of other numbers.
 _OF_GRADIENTS = ("stopped", "through")
+EVERYWHERE = "within", "built_by", "rest"
 # Of two edits, so many first ones are tried with others.
 _MOST_FIRST = 3
 _IN_WORDS = {
@@ -53,17 +53,30 @@ class CodeEdit:
         bench.torch.edit_code(self.line, self.number, self.on)
         return CodeEdit(self.line, self.number, not self.on)
 
+    @property
+    def text(self) -> str:
+        """What stands there, and what should."""
+        what = f"{self.line}: {_IN_WORDS[self.kind]}: torch"
+        if not self.after:
+            return f"{what} has `{self.before}`, and agrees with Keras without it"
+        if not self.before:
+            return f"{what} agrees with Keras with `{self.after}` before this line"
+        where = "what agrees with Keras is" if self.kind in _OF_GRADIENTS else "what Keras computes is"
+        return f"{what} has `{self.before}`, and {where} `{self.after}`"
+
+    @property
+    def fix(self) -> str:
+        """What to do in torch."""
+        return f"in torch, at {self.line}: {self.after or 'take it away'}"
+
     def explanation(self, confirmed: bool, evidence: str, layers: tuple[str, ...]) -> Explanation:
         """The explanation that the code should be so."""
         of_gradients = self.kind in _OF_GRADIENTS
-        due = f"`{self.after}`" if self.after else "nothing"
-        what = _IN_WORDS[self.kind]
-        where = "what agrees with Keras is" if of_gradients else "what Keras computes is"
         return Explanation(
             f"gradient:{self.kind}" if of_gradients else f"{CAUSE}{self.kind.replace('setting', 'argument')}",
-            f"{self.line}: {what}: torch has `{self.before}`, and {where} {due}",
+            self.text,
             "confirmed" if confirmed else "likely",
-            f"in torch, at {self.line}: {self.after or 'take it away'}",
+            self.fix,
             evidence,
             defect=f"{self.kind} {self.after}",
             layers=layers,
@@ -71,10 +84,16 @@ class CodeEdit:
 
 
 def told_edits(
-    edits: Sequence[CodeEdit], confirmed: bool, evidence: str, layers: tuple[str, ...]
+    bench: Bench, edits: Sequence[CodeEdit], confirmed: bool, evidence: str, layers: tuple[str, ...]
 ) -> list[Attribution]:
-    """What says that code should be so, of each edit by itself."""
-    also = f": with {len(edits)} edits at once" if len(edits) > 1 else ""
+    """What says that code should be so, of each edit by itself, and of two in one line together."""
+    first, *others = edits
+    if others and all(each.line == first.line for each in others):
+        with made(bench, edits):
+            before, after = bench.torch.edited(first.line)
+        both = replace(first, before=before, after=after)
+        return [Attribution(both.explanation(confirmed, evidence, layers), tuple(edits))]
+    also = f": with {len(edits)} edits at once" if others else ""
     return [Attribution(each.explanation(confirmed, evidence + also, layers), (each,)) for each in edits]
 
 
@@ -94,7 +113,7 @@ def fitting_edits(
         one = fitting_edit(view.bench, lines, lambda edit: deviation([edit]))
         return None if one is None else ([one[0]], one[1])
     ends = view.bench.edited + limits.LONGEST_EDITS_HERE
-    every = list(_edits(view.bench, lines, of_gradients=False, beside=True))
+    every = list(_edits(view.bench, lines, of_gradients=False))
     here = [edit for edit in every if edit.line in lines]
     before = view.left_with(())
     nearer: list[tuple[int, int, CodeEdit]] = []
@@ -133,14 +152,14 @@ def _seen(view: View, edits: Sequence[CodeEdit], ends: float) -> frozenset[int]:
     """What torch's model gives of what Keras computes, with edits; nothing where it cannot be run so, or time is over, as after so many seconds of edits."""
     if _is_over(view.bench) or view.bench.edited > ends:
         return frozenset()
-    began = time.monotonic()
+    began = view.bench.busy
     try:
         with made(view.bench, edits):
             return view.seen()
     except ExternalModelError:
         return frozenset()
     finally:
-        view.bench.edited += time.monotonic() - began
+        view.bench.edited += view.bench.busy - began
 
 
 def _is_over(bench: Bench) -> bool:
@@ -153,7 +172,7 @@ def fitting_edit(
     deviation: Callable[[CodeEdit], float],
     *,
     of_gradients: bool = False,
-    beside: bool = True,
+    others: Sequence[str] = EVERYWHERE,
 ) -> tuple[CodeEdit, float] | None:
     """The edit of torch's code with which all agrees, and what deviation is left; None where there is none, or time is over.
 
@@ -161,23 +180,25 @@ def fitting_edit(
         lines: of the user's code, that are edited first; then the rest of their functions.
         deviation: what is left with an edit.
         of_gradients: whether gradients alone deviate: then those edits are tried first that stop them.
-        beside: whether the rest of the functions is edited, too.
+        others: that are edited, too, as `ExternalWorker.code_edits` takes them.
     """
-    for edit in _edits(bench, lines, of_gradients, beside):
+    for edit in _edits(bench, lines, of_gradients, others):
         if _is_over(bench):
             return None
-        began = time.monotonic()
+        began = bench.busy
         left = deviation(edit)
-        bench.edited += time.monotonic() - began
+        bench.edited += bench.busy - began
         if left <= limits.LIVE_FLOAT64:
             return edit, left
     return None
 
 
-def _edits(bench: Bench, lines: Collection[str], of_gradients: bool, beside: bool) -> Iterator[CodeEdit]:
+def _edits(
+    bench: Bench, lines: Collection[str], of_gradients: bool, others: Sequence[str] = EVERYWHERE
+) -> Iterator[CodeEdit]:
     found = [
         CodeEdit(line, number, True, *edit)
-        for line, edits in bench.torch.code_edits([*lines], beside=beside).items()
+        for line, edits in bench.torch.code_edits([*lines], others=others).items()
         for number, edit in enumerate(edits)
         # Where numbers differ, what gradients do is no cause; where they do not, hardly anything else.
         if (

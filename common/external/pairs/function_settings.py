@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
@@ -51,9 +50,9 @@ def fitting_setting(
         for way, words in ways.items() if function.partition(" ")[2] in lines else ():
             if bench.searched > limits.LONGEST_IN_ALL:
                 return nearest
-            began = time.monotonic()
+            began = bench.busy
             left = deviation(FunctionSetting(function, way))
-            bench.searched += time.monotonic() - began
+            bench.searched += bench.busy - began
             if left <= (limits.ROUNDED_CONSTANT if nearest is None else nearest[2]):
                 nearest = FunctionSetting(function, way), words, left
             if left <= limits.LIVE_FLOAT64:

@@ -35,6 +35,7 @@ from parity.common.external.pairs.view import View
 
 # A line of code in a text.
 _LINE = re.compile(r"[^ ,]+\.py:\d+")
+_OF_TABLES = (f"{CAUSE}operand", f"{CAUSE}other")
 # A training step may call the model several times; of more calls no more are put right.
 _CALLS = 8
 
@@ -143,7 +144,7 @@ def _by_edits(
     holds = _holds_with_other_weights(tensor.bench, place, point, lambda: edits)
     evidence = tensor.by_experiment(left, ": run so" + (", and so with other weights" if holds else ""))
     return told_edits(
-        edits, holds is True, evidence, ("the outputs" if point is None else point.keras_layer,)
+        tensor.bench, edits, holds is True, evidence, ("the outputs" if point is None else point.keras_layer,)
     )
 
 
@@ -155,12 +156,16 @@ def _as_code(
     lines = _LINE.findall(first.explanation.text.partition(": ")[0])
     if others or any(not isinstance(change, Replacement) for change in first.changes):
         return [*told]
-    found = fitting_edit(bench, lines, lambda edit: deviation([edit]), beside=False)
+    why = first.explanation
+    # A table is what other code makes; one number many formulas give.
+    built_by = ("built_by",) if why.cause in _OF_TABLES else ()
+    found = fitting_edit(bench, lines, lambda edit: deviation([edit]), others=built_by)
     if found is None:
         return [*told]
-    why = first.explanation
-    code = f"in torch, at {found[0].line}: {found[0].after or 'take it away'}"
-    return [Attribution(replace(why, fix=f"{why.fix}; {code}" if why.fix else code), (found[0],))]
+    (edit, _), text, fix = found, why.text, f"{why.fix}; " * bool(why.fix)
+    if edit.line not in lines:
+        text, fix = f"{text}; that is, {edit.text}", ""
+    return [Attribution(replace(why, text=text, fix=fix + edit.fix), (edit,))]
 
 
 def _results(substitution: Substitution) -> tuple[int, int, int]:
@@ -312,7 +317,9 @@ def causes_of_loss(bench: Bench, places: Sequence[tuple[Place, Callable[[], floa
     if found is None:
         edited = fitting_edits(view, with_edits)
         return (
-            told if edited is None else told_edits(edited[0], bool(others), evidence_of(edited[1]), ("loss",))
+            told
+            if edited is None
+            else told_edits(bench, edited[0], bool(others), evidence_of(edited[1]), ("loss",))
         )
     setting, words, left = found
     confirmed = bool(others) and left <= limits.LIVE_FLOAT64

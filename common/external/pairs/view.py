@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
@@ -187,7 +186,7 @@ class View:
         Args:
             operations: of Keras's and of torch's, those that lie between where None.
         """
-        began = time.monotonic()
+        began = self.bench.busy
         before = self.bench.searched
         ours, theirs = operations or (self.keras_operations, self.torch_operations)
         due = [(each, result) for each in ours if not each.rearranges for result in each.results]
@@ -197,7 +196,7 @@ class View:
             itertools.chain.from_iterable(self._fitting(each, due) for each in theirs),
         )
         for tried, substitution in enumerate(first):
-            took = time.monotonic() - began
+            took = self.bench.busy - began
             self.bench.searched = before + took
             if self.bench.searched > limits.LONGEST_IN_ALL:
                 return

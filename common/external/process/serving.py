@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -60,6 +62,7 @@ class Session(Service):
         # By function and line of the user's code, the way that it goes instead.
         self._functions: dict[str, str] = {}
         self._edits: Any = None
+        self._build: Callable[[], Any] | None = None
         # How calls that drop are made: as they are, or by the masks of a plan and of a seed.
         self._keyed: tuple[list[KeyedDropout] | None, int] | None = None
         self._rows: dict[str, Any] = {}
@@ -99,13 +102,15 @@ class Session(Service):
         # An experiment on the one before is over, whatever became of it.
         if self._edits is not None:
             self._edits.clear()
+            self._edits = None
         self._part("load").exact_constants(False)
         self._part("exact").EXACT.biased_variances = False
         self._altered, self._functions, self._keyed, self._values = {}, {}, None, []
         self._replaced = {True: {}, False: {}}
         self._target = Target(**target)
         self.about = str(self._target)
-        self._model = self._part("load").build(self._target, self._precision, seed, exact)
+        self._build = partial(self._part("load").build, self._target, self._precision, seed, exact)
+        self._model = self._build()
 
     def outline(self, inputs: Array | Arrays | None, optimizer: dict[str, Any] | None) -> dict[str, Any]:
         self.about = f"a forward pass of {self._target}"
@@ -254,11 +259,11 @@ class Session(Service):
             self._functions[function] = way
         return old
 
-    def code_edits(self, lines: list[str], beside: bool) -> dict[str, list[tuple[str, str, str]]]:
-        """The edits that lines of the user's code could have, and the rest of their functions, where it is asked for."""
+    def code_edits(self, lines: list[str], others: list[str]) -> dict[str, list[tuple[str, str, str]]]:
+        """The edits that lines of the user's code could have, and others that it is asked for."""
         if self._edits is None:
-            self._edits = self._part("experiments.code_edits").CodeEdits()
-        found: dict[str, list[tuple[str, str, str]]] = self._edits.of(lines, beside)
+            self._edits = self._part("experiments.code_edits").CodeEdits(self._model, self._build)
+        found: dict[str, list[tuple[str, str, str]]] = self._edits.of(lines, others)
         return found
 
     def edit_code(self, line: str, number: int, on: bool) -> None:
@@ -267,6 +272,14 @@ class Session(Service):
             self._edits.set(line, number, on)
         except ValueError as error:
             raise ExternalModelError(str(error)) from error
+
+    def busy(self) -> float:
+        return time.process_time()
+
+    def edited(self, line: str) -> tuple[str, str]:
+        """A line's statement as it is written, and as it runs now."""
+        found: tuple[str, str] = self._edits.now(line)
+        return found
 
     def operations(
         self, inputs: Array | Arrays, training: bool, loss: list[dict[str, Any]] | None = None, **given: Any

@@ -322,17 +322,30 @@ class ExternalWorker:
         old: str | None = self._ask("set_function", function=function, way=way)
         return old
 
-    def code_edits(self, lines: Sequence[str], *, beside: bool) -> dict[str, list[tuple[str, str, str]]]:
-        """The small edits that lines of torch's code, 'model.py:12', could have, then those of the rest of their functions, with `beside`.
+    def code_edits(
+        self, lines: Sequence[str], *, others: Sequence[str]
+    ) -> dict[str, list[tuple[str, str, str]]]:
+        """The small edits that lines of torch's code, 'model.py:12', could have, then those of others.
+
+        others: the loops and blocks that lines are 'within', what their modules are 'built_by', and the 'rest' of their functions.
 
         By line of each edit its kind, the code that stands there, and that which would.
         """
-        found = self._ask("code_edits", lines=list(lines), beside=beside)
+        found = self._ask("code_edits", lines=list(lines), others=list(others))
         return {line: [(kind, old, new) for kind, old, new in edits] for line, edits in found.items()}
 
     def edit_code(self, line: str, number: int, on: bool) -> None:
         """Have an edit of `code_edits` in force from now on, or not; raises ExternalModelError where code cannot run so."""
         self._ask("edit_code", line=line, number=number, on=on)
+
+    def busy(self) -> float:
+        """The seconds that processors have worked for the process."""
+        return float(self._ask("busy"))
+
+    def edited(self, line: str) -> tuple[str, str]:
+        """A line's statement as it is written, and as it runs with the edits in force, of which it has some."""
+        written, now = self._ask("edited", line=line)
+        return written, now
 
     def operations(
         self,

@@ -8,14 +8,16 @@ import linecache
 import resource
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
 
 from parity.common.diagnosis import limits
+from parity.torch_impl.external.experiments.constructors import Constructed, constructing
 from parity.torch_impl.external.experiments.edits import Edit, Known, edits_of
+from parity.torch_impl.external.experiments.syntax import is_self
 
 # Of a statement, what is shown of it.
 _LONGEST_SHOWN = 160
@@ -72,9 +74,16 @@ class _Source:
 
 
 class CodeEdits:
-    """The edits of a user's code that can be tried, by line, 'model.py:12', and number; and those that are in force."""
+    """The edits of a user's code that can be tried, by line, 'model.py:12', and number; and those that are in force.
 
-    def __init__(self) -> None:
+    model: that runs the code. build: it anew, of the same random numbers each time.
+    """
+
+    def __init__(self, model: Any, build: Callable[[], Any]) -> None:
+        self._model, self._build = model, build
+        self._constructed: Constructed | None = None
+        # Lines that the model was built by.
+        self._constructing: set[str] = set()
         self._in_force: dict[tuple[str, int], None] = {}
         # Those with which a pass has ended.
         self._known_to_end: frozenset[tuple[str, int]] = frozenset()
@@ -83,17 +92,31 @@ class CodeEdits:
         # In words, what `of` gives.
         self._shown: dict[str, list[tuple[str, str, str]]] = {}
 
-    def of(self, lines: Sequence[str], beside: bool) -> dict[str, list[tuple[str, str, str]]]:
-        """The edits of some lines, and with `beside` of the loops and blocks that these are in, then of the rest of their functions: kind, what
-        stands there, and what does then.
+    def of(self, lines: Sequence[str], others: Sequence[str]) -> dict[str, list[tuple[str, str, str]]]:
+        """The edits of some lines, then of others: kind, what stands there, and what does then.
+
+        others: the loops and blocks that these are 'within', what their modules are 'built_by', and the 'rest' of their functions.
         """
         every = dict.fromkeys(lines)
-        for others in (self._around, self._beside) if beside else ():
+        found = {"within": self._around, "built_by": self._built_by, "rest": self._rest}
+        for each in others:
             for line in lines:
-                every |= dict.fromkeys(others(line))
+                every |= dict.fromkeys(found[each](line))
         for line in every.keys() - self._shown.keys():
             self._shown[line] = [_shown(each) for each in self._of_line(line)]
         return {line: self._shown[line] for line in every}
+
+    def now(self, line: str) -> tuple[str, str]:
+        """The statement at a line as it is written, and as it runs with the edits in force."""
+        edits = [self._of_line(each)[number] for each, number in self._in_force if each == line]
+        before = _text(edits[0].statement)
+        for edit in edits:
+            edit.make()
+        try:
+            return before, _text(edits[0].statement)
+        finally:
+            for edit in reversed(edits):
+                edit.undo()
 
     def set(self, line: str, number: int, on: bool) -> None:
         """Have an edit of a line in force or not; raises ValueError where code cannot run so."""
@@ -103,9 +126,20 @@ class CodeEdits:
             self._in_force[line, number] = None
         try:
             self._run(_file(line))
-        except (SyntaxError, ValueError, TypeError) as error:
+            self._construct()
+        except Exception as error:
             self._in_force = before
+            self._run(_file(line))
             raise ValueError(f"{line} cannot run with this edit: {error}") from error
+
+    def _construct(self) -> None:
+        """Have the model as its code builds it now."""
+        if self._constructed is None:
+            return
+        self._constructed.restore()
+        if self._constructing & {line for line, _ in self._in_force}:
+            with _limited():
+                self._constructed.follow()
 
     @contextmanager
     def bounded(self) -> Iterator[None]:
@@ -117,27 +151,17 @@ class CodeEdits:
         if not tried or tried == self._known_to_end:
             yield
             return
-        pages = int(Path("/proc/self/statm").read_text().split()[0])
-        kept = resource.getrlimit(resource.RLIMIT_AS)
-        most = pages * resource.getpagesize() + _MOST_BYTES
-        most = most if kept[0] == resource.RLIM_INFINITY else min(most, kept[0])
-        before = signal.signal(signal.SIGALRM, _too_long)
-        resource.setrlimit(resource.RLIMIT_AS, (most, kept[1]))
-        timer = signal.setitimer(signal.ITIMER_REAL, limits.LONGEST_EDITED)
-        try:
+        with _limited():
             yield
             self._known_to_end = tried
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0.0)
-            resource.setrlimit(resource.RLIMIT_AS, kept)
-            signal.signal(signal.SIGALRM, before)
-            signal.setitimer(signal.ITIMER_REAL, *timer)
 
     def clear(self) -> None:
         """Have all code run as it is written, and forget it: it may be imported anew."""
         names = {_file(line) for line, _ in self._in_force}
         self._in_force.clear()
         self._known_to_end = frozenset()
+        self._construct()
+        self._constructed = None
         for name in names:
             self._run(name)
         self._sources.clear()
@@ -194,7 +218,25 @@ class CodeEdits:
             if begun and number <= (each.end_lineno or 0):
                 yield f"{_file(line)}:{each.lineno}"
 
-    def _beside(self, line: str) -> Iterator[str]:
+    def _built_by(self, line: str) -> Iterator[str]:
+        """The lines that make what a line takes of its module; none where the model cannot be built once more."""
+        source, number = self._place_of(line)
+        found = None if source is None else source.statement(number)
+        if source is None or found is None or found[1] is None:
+            return
+        block, function = found
+        numbers = constructing(source.tree, getattr(block[0], block[1])[block[2]], function)
+        if numbers and self._constructed is None:
+            try:
+                with _limited():
+                    self._constructed = Constructed(self._model, self._build)
+            except Exception:  # whatever the user's code raises
+                return
+        lines = [f"{_file(line)}:{each}" for each in numbers]
+        self._constructing |= {*lines}
+        yield from lines
+
+    def _rest(self, line: str) -> Iterator[str]:
         """The other lines of a function at which statements begin, the nearest first."""
         source, number = self._place_of(line)
         found = None if source is None else source.statement(number)
@@ -206,6 +248,25 @@ class CodeEdits:
         own = getattr(found[0][0], found[0][1])[found[0][2]].lineno
         for other in sorted(lines - {own}, key=lambda each: abs(each - own)):
             yield f"{_file(line)}:{other}"
+
+
+@contextmanager
+def _limited() -> Iterator[None]:
+    """Within, what takes too long or too much memory is ended with an error."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    kept = resource.getrlimit(resource.RLIMIT_AS)
+    most = pages * resource.getpagesize() + _MOST_BYTES
+    most = most if kept[0] == resource.RLIM_INFINITY else min(most, kept[0])
+    before = signal.signal(signal.SIGPROF, _too_long)
+    resource.setrlimit(resource.RLIMIT_AS, (most, kept[1]))
+    timer = signal.setitimer(signal.ITIMER_PROF, limits.LONGEST_EDITED)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
+        resource.setrlimit(resource.RLIMIT_AS, kept)
+        signal.signal(signal.SIGPROF, before)
+        signal.setitimer(signal.ITIMER_PROF, *timer)
 
 
 def _file(line: str) -> str:
@@ -239,14 +300,10 @@ def _known(function: ast.AST, line: int) -> Known:
             names.setdefault(each.arg, each.lineno)
         elif isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store) and each.lineno <= line:
             names[each.id] = max(each.lineno, names.get(each.id, 0))
-        elif isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Load) and _is_self(each.value):
+        elif isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Load) and is_self(each.value):
             (layers if id(each) in called else values)[each.attr] = each
     near = sorted(names, key=lambda name: -names[name])
     return Known([*(ast.Name(name, ast.Load()) for name in near), *values.values()], [*layers.values()])
-
-
-def _is_self(node: ast.expr) -> bool:
-    return isinstance(node, ast.Name) and node.id == "self"
 
 
 def _shown(edit: Edit) -> tuple[str, str, str]:
@@ -259,7 +316,7 @@ def _shown(edit: Edit) -> tuple[str, str, str]:
             moved = [pair for pair in zip(edit.old, edit.new, strict=True) if pair[0] is not pair[1]]
             both = [[pair[side] for pair in moved] for side in (0, 1)]
         before, after = ("; ".join(map(_text, side)) for side in both)
-        return edit.kind, before or "nothing", after
+        return edit.kind, before, after
     if len(_text(edit.old)) >= _SHORTEST_SHOWN:
         return edit.kind, _text(edit.old), _text(edit.new)
     before = _text(edit.statement)

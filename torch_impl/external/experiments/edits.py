@@ -436,6 +436,9 @@ def _blocks(around: Sequence[ast.stmt], place: int) -> Iterator[tuple[str, list[
     if isinstance(statement, ast.Assign | ast.AugAssign | ast.Expr):
         instead.append(("too_much", ast.copy_location(ast.Pass(), statement)))
     yield from ((kind, [*before, other, *behind]) for kind, other in instead)
+    if isinstance(statement, ast.Assign) and behind and isinstance(behind[0], ast.Assign):
+        turned = changed(statement, value=behind[0].value), changed(behind[0], value=statement.value)
+        yield "order", [*before, *turned, *behind[1:]]
     if not before:
         for name in _carried(around):
             stop = ast.parse(f"{name} = {name}.detach()").body[0]

@@ -46,6 +46,11 @@ def changed(node: ast.AST, **fields: Any) -> Any:
     return other
 
 
+def is_self(node: ast.expr) -> bool:
+    """Whether an expression is the module that a method is of."""
+    return isinstance(node, ast.Name) and node.id == "self"
+
+
 def number(value: float) -> ast.expr:
     """A number as it is written."""
     return ast.Constant(value) if value >= 0 else ast.UnaryOp(ast.USub(), ast.Constant(-value))
