@@ -567,8 +567,8 @@ WRONG = [
         [
             (
                 "forward/mixed/before_activation",
-                "setting:interpolate",
-                "has antialias=False, and Keras computes what it gives with",
+                "operation:argument",
+                "what Keras computes is `F.interpolate(self.first(x), (12, 12), mode='bicubic', antialias=True)`",
             )
         ],
     ),
@@ -641,7 +641,7 @@ WRONG = [
         "zeros",
         [("forward/head", "operation:left_out", "gru(first:0) where Keras computes gru(first:0, first:1)")],
     ),
-    ("states", "States", "unit", [("forward/head", "setting:normalize", "has dim=1, and Keras computes")]),
+    ("states", "States", "unit", [("forward/head", "operation:number", "F.normalize(self.unit, dim=0 if")]),
     (
         "lstm_states",
         "LstmStates",

@@ -30,6 +30,7 @@ _IN_WORDS = {
     "sequence": "one after the other, in another order",
     "number": "another number",
     "kept": "the other way round",
+    "broadcast": "along another axis",
     "too_much": "too much",
     "operand": "another tensor",
     "stopped": "a gradient that Keras stops",

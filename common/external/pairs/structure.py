@@ -18,7 +18,6 @@ from parity.common.diagnosis import limits
 from parity.common.external.pairs.bench import Bench, compared
 from parity.common.external.pairs.code_edits import CodeEdit, fitting_edit, fitting_edits, told_edits
 from parity.common.external.pairs.explain import Attribution, DeviatingTensor, Reversible, made
-from parity.common.external.pairs.function_settings import fitting_setting, in_words
 from parity.common.external.pairs.places import (
     CAUSE,
     Place,
@@ -70,8 +69,6 @@ def structural_causes(
         if found:
             told = _told(view, tensor, place, point, found, layers)
             break
-    if not told or _is_unclear(told):
-        told = _by_settings(view, tensor, place, point, keeps, told) or told
     if edits and (not told or _is_unclear(told)):
         told = _by_edits(view, tensor, place, point, keeps) or told
     if told:
@@ -99,34 +96,6 @@ def _is_unclear(told: Sequence[Attribution]) -> bool:
     """Whether nothing more is known of something than that it is another computation, or nothing is certain."""
     certain = any(each.explanation.confidence == "confirmed" for each in told)
     return not certain or any(each.explanation.cause == f"{CAUSE}other" for each in told)
-
-
-def _by_settings(
-    view: View,
-    tensor: DeviatingTensor,
-    place: Place,
-    point: Point | None,
-    keeps: Callable[[Sequence[Reversible]], bool],
-    told: Sequence[Attribution],
-) -> list[Attribution]:
-    """A setting of one of torch's functions between the place and what agrees; told: what makes all good instead, where it leaves rounding."""
-    deviation = _keeping(tensor, keeps)
-    lines = {each.line for each in view.torch_operations}
-    found = fitting_setting(
-        tensor.bench, lines, lambda setting: deviation([setting]), training=place.training
-    )
-    if found is None or (found[2] > limits.LIVE_FLOAT64 and not told):
-        return []
-    setting, words, left = found
-    holds = _holds_with_other_weights(tensor.bench, place, point, lambda: [setting])
-    how = ": called so by that line" + (", and so with other weights" if holds else "")
-    changes: Sequence[Reversible] = [setting]
-    if left > limits.LIVE_FLOAT64:
-        how += "; what is left is what constants make that code rounds to float32"
-        changes = told[0].changes
-    layers = ("the outputs" if point is None else point.keras_layer,)
-    why = in_words(setting, words, holds is True, tensor.by_experiment(left, how), layers)
-    return [Attribution(why, tuple(changes))]
 
 
 def _by_edits(
@@ -300,30 +269,13 @@ def causes_of_loss(bench: Bench, places: Sequence[tuple[Place, Callable[[], floa
     if told and not _is_unclear(told):
         return _as_code(bench, told, with_edits)
 
-    lines = {each.line for each in view.torch_operations}
-    loss = None if place.losses is None else place.losses[1]
-    found = fitting_setting(
-        bench,
-        lines,
-        lambda setting: max(with_change(setting, measure) for _, measure in places),
-        training=True,
-        loss=loss,
-    )
-
-    def evidence_of(left: float) -> str:
-        also = "; with other targets, too" if others else ""
-        return f"by experiment: the losses differ by {was:.2g}, and with it by {left:.2g}{also}"
-
-    if found is None:
-        edited = fitting_edits(view, with_edits)
-        return (
-            told
-            if edited is None
-            else told_edits(bench, edited[0], bool(others), evidence_of(edited[1]), ("loss",))
-        )
-    setting, words, left = found
-    confirmed = bool(others) and left <= limits.LIVE_FLOAT64
-    return [Attribution(in_words(setting, words, confirmed, evidence_of(left), ("loss",)))]
+    edited = fitting_edits(view, with_edits)
+    if edited is None:
+        return told
+    edits, left = edited
+    also = "; with other targets, too" if others else ""
+    evidence = f"by experiment: the losses differ by {was:.2g}, and with it by {left:.2g}{also}"
+    return told_edits(bench, edits, bool(others), evidence, ("loss",))
 
 
 def lines_of(bench: Bench, place: Place) -> tuple[str, ...]:

@@ -59,8 +59,6 @@ class Session(Service):
         self._precision = ""
         # By the number of a call in a pass, the way that its gradients take instead.
         self._altered: dict[int, str] = {}
-        # By function and line of the user's code, the way that it goes instead.
-        self._functions: dict[str, str] = {}
         self._edits: Any = None
         self._build: Callable[[], Any] | None = None
         # How calls that drop are made: as they are, or by the masks of a plan and of a seed.
@@ -105,7 +103,7 @@ class Session(Service):
             self._edits = None
         self._part("load").exact_constants(False)
         self._part("exact").EXACT.biased_variances = False
-        self._altered, self._functions, self._keyed, self._values = {}, {}, None, []
+        self._altered, self._keyed, self._values = {}, None, []
         self._replaced = {True: {}, False: {}}
         self._target = Target(**target)
         self.about = str(self._target)
@@ -242,23 +240,6 @@ class Session(Service):
             self._altered[call] = way
         return old
 
-    def function_settings(
-        self, inputs: Array | Arrays, training: bool, loss: list[dict[str, Any]] | None = None, **given: Any
-    ) -> dict[str, dict[str, Any]]:
-        """The ways that functions of a pass on inputs (batch, ...), and of a loss, could go instead, by function and line of the user's code."""
-        self.about = f"a forward pass of {self._target}"
-        parsed = None if loss is None else [Term.parse(term) for term in loss]
-        functions: dict[str, dict[str, Any]] = {}
-        self._pass(inputs, loss=parsed, training=training, taps=False, functions=functions, **given)
-        return functions
-
-    def set_function(self, function: str, way: str | None) -> str | None:
-        """Have a function go a way from now on, None: that of the code; returns how it went until now."""
-        old = self._functions.pop(function, None)
-        if way is not None:
-            self._functions[function] = way
-        return old
-
     def code_edits(self, lines: list[str], others: list[str]) -> dict[str, list[tuple[str, str, str]]]:
         """The edits that lines of the user's code could have, and others that it is asked for."""
         if self._edits is None:
@@ -336,13 +317,12 @@ class Session(Service):
         calls: list[dict[str, Any]] | None = None,
         dropped: list[dict[str, Any]] | None = None,
         recordings: list[Recording] | None = None,
-        functions: dict[str, dict[str, Any]] | None = None,
         sought: Sought | None = None,
     ) -> dict[str, Any]:
         """The fields of a `PassResult`; with a loss, of its gradients too. The model is left as it was.
 
         calls: filled with those of which the gradients can go otherwise. dropped: filled with the calls that drop.
-        recordings: filled with one, of the operations. functions: filled with the ways that functions could go instead. also: frozen tensors of which gradients are taken too.
+        recordings: filled with one, of the operations. also: frozen tensors of which gradients are taken too.
         """
         model, calling, passes = self._model, self._part("calling"), self._part("passes")
         passes.finish(model, inputs)
@@ -363,11 +343,6 @@ class Session(Service):
             )
         if self._altered or calls is not None:
             altering = self._part("experiments.gradient_paths").altered(self._altered)
-        setting: Any = nullcontext()
-        if self._functions or functions is not None:
-            setting = self._part("experiments.function_settings").altered(
-                self._functions, functions is not None
-            )
         watching: Any = nullcontext()
         if sought is not None:
             watching = self._part("experiments.watching").watching(sought)
@@ -384,7 +359,6 @@ class Session(Service):
             passes.watched(tapped, list(frozen.values())),
             altering as altered,
             recording as recorded,
-            setting as called,
             watching,
         ):
             tapped.recording = recorded
@@ -432,8 +406,6 @@ class Session(Service):
                 gradients["terms"] = {name: float(mean) for name, mean in means.items()}
             if calls is not None:
                 calls += altered.found
-            if functions is not None:
-                functions |= called.found
         return {
             "outputs": {name: calling.array_of(tensor) for name, tensor in outputs.items()},
             "activations": tapped.activations,

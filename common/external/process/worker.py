@@ -305,23 +305,6 @@ class ExternalWorker:
         old: str | None = self._ask("alter", call=call, way=way)
         return old
 
-    def function_settings(
-        self, inputs: Array | Arrays, loss: BatchLoss | None = None, *, training: bool
-    ) -> dict[str, dict[str, tuple[str, str]]]:
-        """The ways that functions of torch's in a pass on inputs (batch, ...) could go instead, as with other settings.
-
-        By function and line of the user's code, 'interpolate model.py:12', by way: what it has now, and then, in words.
-        loss: as of `gradient_paths`. training: the mode.
-        """
-        return dict(
-            self._ask("function_settings", inputs=_arrays(inputs), training=training, **_of_loss(loss))
-        )
-
-    def set_function(self, function: str, way: str | None) -> str | None:
-        """Have a function of `function_settings` go a way from now on; None: that of the code. Returns the one of before."""
-        old: str | None = self._ask("set_function", function=function, way=way)
-        return old
-
     def code_edits(
         self, lines: Sequence[str], *, others: Sequence[str]
     ) -> dict[str, list[tuple[str, str, str]]]:
@@ -435,7 +418,6 @@ _ALTERING = frozenset(
         "write",
         "set",
         "alter",
-        "set_function",
         "edit_code",
         "replace",
         "update",

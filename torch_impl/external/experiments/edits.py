@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from parity.torch_impl.external.experiments.averages import other_averages
+from parity.torch_impl.external.experiments.keywords import other_settings
 from parity.torch_impl.external.experiments.syntax import (
     applied,
     argument,
@@ -97,8 +98,12 @@ _SMALL = 1e-2
 # The likeliest first; names and what is too much last, since they are many, or say little.
 _ORDER = (
     *("setting", "order", "arrangement", "part", "argument", "operation", "divisor", "sequence", "number"),
-    *("kept", "too_much", "stopped", "through", "operand"),
+    *("kept", "broadcast", "too_much", "stopped", "through", "operand"),
 )
+# What takes an axis away, unless it is told to keep it.
+_REDUCING = ("mean", "sum", "amax", "amin", "std", "var", "norm", "logsumexp", "prod", "max", "min", "argmax")
+# Between operands of other shapes the axes that are not there are the first ones.
+_BROADCAST = ("V.unsqueeze(-1)", "V.unsqueeze(0)", "V.unsqueeze(1)", "V.squeeze(-1)")
 Instead = Iterator[tuple[str, ast.expr]]
 
 
@@ -270,6 +275,10 @@ def _of_operator(node: ast.BinOp) -> Instead:
         yield from (("kept", code(each, A=left, B=right)) for each in ("A * (1 - B)", "(1 - A) * B"))
     if isinstance(operator, ast.Mult | ast.MatMult):
         yield from _exchanged_functions(node)
+    for side in ("left", "right"):
+        of = getattr(node, side)
+        if _is_value(of) and isinstance(of, ast.Name | ast.Attribute | ast.Subscript | ast.Call):
+            yield from (("broadcast", changed(node, **{side: code(each, V=of)})) for each in _BROADCAST)
     # A bound for a number that is added.
     if isinstance(operator, ast.Add) and _is_small(right):
         yield "operation", code("V.clamp(min=E)", V=left, E=right)
@@ -354,6 +363,7 @@ def _of_call(node: ast.Call, known: Known) -> Instead:
     for other in itertools.chain.from_iterable(group for group in _LIKE if name in group):
         if other != name:
             yield "operation", renamed(node, other)
+    yield from (("setting", each) for each in other_settings(node))
     yield from (("arrangement", each) for each in (*_repeated(node, name), *_transposed(node, name)))
     if name == "argsort" and of is not None:
         # The places of values in their order, and not the order.
@@ -362,6 +372,18 @@ def _of_call(node: ast.Call, known: Known) -> Instead:
     if name in _WINDOWS and argument(node, "periodic") is None:
         periodic = ast.keyword("periodic", ast.Constant(False))
         yield "setting", changed(node, keywords=[*node.keywords, periodic])
+    if name in _REDUCING and argument(node, "keepdim") is None:
+        yield (
+            "broadcast",
+            changed(node, keywords=[*node.keywords, ast.keyword("keepdim", ast.Constant(True))]),
+        )
+    if name.endswith("_loss"):
+        for place, each in enumerate(node.args[:2]):
+            others = (code(template, V=each) for template in _BROADCAST)
+            yield from (
+                ("broadcast", changed(node, args=[*node.args[:place], other, *node.args[place + 1 :]]))
+                for other in others
+            )
     for place in range(len(node.keywords)):
         yield "argument", changed(node, keywords=[*node.keywords[:place], *node.keywords[place + 1 :]])
     yield from _in_other_orders(node, "args")
