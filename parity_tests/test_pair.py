@@ -299,6 +299,9 @@ def pair_of(keras: str, torch: str, data: str = IMAGES, *more: object) -> list[o
     return ["pair", *models, "--data", data, "--steps", 4, "--global-batch", 16, *more]
 
 
+TABLE_STEP = ("Table", "ids.npz", "--torch-step", f"{MODELS}.pair_torch:table_step")
+
+
 def test_what_is_asked_wrongly_is_one_line(parity: Cli) -> None:
     assert "there is no such file" in parity.refused(*pair_of("cnn", "CNN", "absent.npz"))
     assert "package.module:attribute" in parity.refused(
@@ -755,6 +758,9 @@ def test_how_stock_keras_trains_a_table_is_told(parity: Cli, optimizer: str, tol
             "rows",
             "stock Keras trains embedding",
         ),
+        # A step may give its optimizer the whole gradient; then the table is trained as in torch.
+        (("summed_rows", *TABLE_STEP), ("adam_without_epsilon",) * 2, "rows", "stock Keras trains"),
+        (("Summed", *TABLE_STEP), ("adam_without_epsilon",) * 2, "", "✓ parity"),
     ],
 )
 def test_own_optimizers_are_compared_over_the_training(

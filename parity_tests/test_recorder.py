@@ -542,6 +542,11 @@ HALVED = [0.5 ** (step // 10) for step in range(40)]
             [0.9 ** (n // 4) for n in range(40)],
             "A schedule goes 4 times as fast: its scheduler",
         ),
+        (
+            [0.9 ** (n / 4) for n in range(40)],
+            [0.9 ** (n // 4) for n in range(40)],
+            "B is a staircase, which holds for 4 steps each what the other makes",
+        ),
         ([1.0] * 30 + [0.1] * 10, [1.0] * 40, "A changes at 30, B never"),
         ([0.9**n for n in range(40)], [0.8**n for n in range(40)], ""),
         (HALVED, [2 * rate for rate in HALVED], ""),

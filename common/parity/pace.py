@@ -32,7 +32,19 @@ def pace_in_words(ours: ArrayLike, theirs: ArrayLike, slack: float, names: tuple
                 f": {who} schedule goes {times} times as fast: its scheduler is stepped {times} times as often (per micro-batch and not per update,"
                 f" per update and not per epoch), or has {times} times fewer steps in all{_changes(rates, slack, names)}"
             )
+    for who, smooth, stepped in ((names[0], *rates[::-1]), (names[1], *rates)):
+        if steps := _held(smooth, stepped, slack):
+            return f": {who} is a staircase, which holds for {steps} steps each what the other makes anew at every step"
     return _changes(rates, slack, names).replace(";", ":", 1)
+
+
+def _held(smooth: NDArray[np.float64], stepped: NDArray[np.float64], slack: float) -> int:
+    """For how many steps each one holds the rate that the other has at the first of them; 0 where it does not."""
+    for steps in _PACES:
+        due = smooth[np.arange(len(smooth)) // steps * steps]
+        if steps < len(smooth) and np.ptp(due) > slack and np.all(np.abs(stepped - due) <= slack):
+            return steps
+    return 0
 
 
 def _ahead(early: NDArray[np.float64], late: NDArray[np.float64], slack: float) -> int:

@@ -656,6 +656,11 @@ class Table(nn.Module):
         return self.last(self.table(x).flatten(1))
 
 
+def table_step(model, batch):
+    x, y = batch
+    return F.cross_entropy(model(x), y)
+
+
 def rolling_sgd(parameters):
     """With a momentum that has no rate in it."""
     optimizer = torch.optim.SGD(parameters, lr=0.125, momentum=0.5)

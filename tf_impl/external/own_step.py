@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 from unittest import mock
 
@@ -32,6 +32,36 @@ class _NoUpdate:
         return value
 
 
+class _Rows:
+    """Which tables the latest pass had gradients of rows alone for, and for which of these a step then made whole ones, by their variables' ids."""
+
+    def __init__(self) -> None:
+        self._tables: set[int] = set()
+        self._whole: set[int] = set()
+
+    def zeros(self, source: Any) -> Any:
+        """Gradients that are zero, of the kind that those of a trained tensor are."""
+        if id(_native(source)) not in self._tables:
+            return tf.zeros(source.shape, source.dtype)
+        none = tf.zeros((0, *source.shape[1:]), source.dtype)
+        return tf.IndexedSlices(none, tf.zeros(0, tf.int32), tf.constant(source.shape))
+
+    def handed(self, variable: Any, gradient: Any) -> None:
+        """A step hands its optimizer a gradient."""
+        if isinstance(gradient, tf.Tensor):
+            self._whole.add(id(_native(variable)))
+
+    def left(self, found: Sequence[Any], sources: Sequence[Any]) -> dict[int, tf.IndexedSlices]:
+        """Of a pass's gradients those of rows alone, by place, that a step has not made whole before."""
+        rows = {place: each for place, each in enumerate(found) if isinstance(each, tf.IndexedSlices)}
+        whole = self._whole & self._tables
+        self._tables, self._whole = {id(sources[place]) for place in rows}, set()
+        return {place: each for place, each in rows.items() if id(sources[place]) not in whole}
+
+
+ROWS = _Rows()
+
+
 def loss(target: Target, model: keras.Model, batch: Any, iterations: Any = 0) -> tf.Tensor:
     """Return the loss that a step computes, a scalar.
 
@@ -56,14 +86,30 @@ def loss(target: Target, model: keras.Model, batch: Any, iterations: Any = 0) ->
         if not any(id(_native(source)) in weights for source in tf.nest.flatten(sources)):
             return taken(tape, value, sources, *args, **kwargs)
         # Nothing is made of them here: whoever asked for the loss takes its gradients.
-        zeros = tf.nest.map_structure(lambda source: tf.zeros(source.shape, source.dtype), sources)
+        zeros = tf.nest.map_structure(ROWS.zeros, sources)
         found.append((value, tf.nest.flatten(zeros)))
         return zeros
+
+    def watched(convert: Callable[..., Any]) -> Callable[..., Any]:
+        """A function that may make whole gradients of those of rows."""
+
+        def converted(value: Any, *args: Any, **kwargs: Any) -> Any:
+            made = convert(value, *args, **kwargs)
+            if found and any(value is each for each in found[-1][1]):
+                found[-1][1].append(made)
+            return made
+
+        return converted
 
     kept = vars(model).get("optimizer")
     model.optimizer = optimizer
     try:
-        with WHOLE.within(), mock.patch.object(tf.GradientTape, "gradient", gradient):
+        with (
+            WHOLE.within(),
+            mock.patch.object(tf.GradientTape, "gradient", gradient),
+            mock.patch.object(tf, "convert_to_tensor", watched(tf.convert_to_tensor)),
+            mock.patch.object(keras.ops, "convert_to_tensor", watched(keras.ops.convert_to_tensor)),
+        ):
             model.train_step(batch)
     finally:
         model.optimizer = kept
@@ -79,6 +125,8 @@ def loss(target: Target, model: keras.Model, batch: Any, iterations: Any = 0) ->
             f"the train_step of {target} hands its optimizer other gradients than those of its loss (clipped?); leave"
             " that to the optimizer"
         )
+    for given, variable in updates:
+        ROWS.handed(variable, given)
     trained = {id(_native(variable)) for _, variable in updates}
     left = [variable.path for variable in model.trainable_weights if id(_native(variable)) not in trained]
     if left:

@@ -14,6 +14,7 @@ from parity.common.external.process.pass_result import Array, Arrays, same, tens
 from parity.common.external.process.tapping import Tapped
 from parity.tf_impl.external import load, names
 from parity.tf_impl.external.calling import array_of, call, is_tensor
+from parity.tf_impl.external.own_step import ROWS
 from parity.tf_impl.external.settings import argument_of
 from parity.tf_impl.private_names import CommonVariable, masked_as
 
@@ -45,7 +46,7 @@ class LiveTaps(Tapped):
     def derivatives(self, mean: tf.Tensor, wanted: Sequence[Any]) -> Sequence[Any]:
         sources = [each.value if isinstance(each, CommonVariable) else each for each in wanted]
         found = self.tape.gradient(mean, sources)
-        self.rows = {place: each for place, each in enumerate(found) if isinstance(each, tf.IndexedSlices)}
+        self.rows = ROWS.left(found, sources)
         return found
 
 

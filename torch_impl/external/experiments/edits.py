@@ -205,6 +205,7 @@ def _instead(node: ast.expr, known: Known) -> Instead:
     elif isinstance(node, ast.List | ast.Tuple) and isinstance(node.ctx, ast.Load):
         yield from _in_other_orders(node, "elts")
     yield from (("divisor", each) for each in other_averages(node))
+    yield from (("operation", each) for each in _in_the_middle(node))
     if not _is_value(node):
         return
     if isinstance(node, ast.Name | ast.Attribute | ast.Subscript | ast.Call):
@@ -213,6 +214,18 @@ def _instead(node: ast.expr, known: Known) -> Instead:
         yield from (("kept", code(each, V=node)) for each in ("V.logical_not()", "1 - V"))
     if isinstance(node, ast.Name | ast.Attribute):
         yield from _others(node, known.values)
+
+
+def _in_the_middle(node: ast.expr) -> Iterator[ast.expr]:
+    """The mean of the two values in the middle, of which torch's median is the lower one."""
+    of_axis = isinstance(node, ast.Attribute | ast.Subscript)
+    call = node.value if isinstance(node, ast.Attribute | ast.Subscript) else node
+    if not isinstance(call, ast.Call) or called(call) not in ("median", "nanmedian"):
+        return
+    rest, half = given(call), ast.Constant(0.5)
+    if bool(rest or call.keywords) == of_axis:
+        args = [half, *rest] if receiver(call) is not None else [call.args[0], half, *rest]
+        yield changed(renamed(call, called(call).replace("median", "quantile")), args=args)
 
 
 def _others(node: ast.expr, known: Sequence[ast.expr]) -> Instead:
@@ -265,8 +278,10 @@ def _of_operator(node: ast.BinOp) -> Instead:
     # The same operands with the brackets elsewhere.
     if isinstance(left, ast.BinOp) and type(left.op) is not type(operator):
         yield "order", changed(left, right=ast.BinOp(left.right, operator, right))
+        yield "order", changed(left, left=ast.BinOp(left.left, operator, right))
     if isinstance(right, ast.BinOp) and type(right.op) is not type(operator):
         yield "order", changed(right, left=ast.BinOp(left, operator, right.left))
+        yield "order", changed(right, right=ast.BinOp(left, operator, right.right))
     if isinstance(operator, ast.Sub):
         yield from _distributed(left, right)
         if value_of(left) == 1:
