@@ -38,11 +38,18 @@ def fused(
         [group for group in side if "main" in group.parts and not group.contains] for side in (keras, torch)
     )
     every, pairs = list(ours), list[Pair]()
+    # Numbers tell where each one of a shape has parts of its number; one that is counted from another begin has not.
+    unnumbered = {
+        whole.parts["main"].shape
+        for whole in theirs
+        if not any(part.numbers == whole.numbers and _is_part(part, whole) for part in ours)
+    }
     for whole in theirs:
         if any(fits_one(part, whole) for part in every):
             continue
         # Those of the same number first: value0 and gate0 are in blocks.0.
-        numbered = [part for part in ours if part.numbers == whole.numbers and _is_part(part, whole)]
+        told = whole.parts["main"].shape not in unnumbered
+        numbered = [part for part in ours if told and part.numbers == whole.numbers and _is_part(part, whole)]
         found = next(
             (
                 run

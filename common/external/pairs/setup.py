@@ -456,7 +456,7 @@ def formed(bench: Bench, inputs: Arrays) -> tuple[Arrays, Arrays]:
     found: tuple[Arrays, Arrays] = ({}, {})
     for name, array in inputs.items():
         ours, theirs = (given[name] for given in bench.inputs)
-        moved = theirs.shape != ours.shape or not np.array_equal(theirs, ours)
+        moved = not same(theirs, ours)
         found[0][name] = array.astype(ours.dtype)
         found[1][name] = (to_torch_input(array) if moved else array).astype(theirs.dtype)
     return found
