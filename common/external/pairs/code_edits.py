@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from parity.common.base.errors import ExternalModelError
@@ -17,8 +17,8 @@ from parity.common.external.pairs.view import View
 # What is no computation of other numbers.
 _OF_GRADIENTS = ("stopped", "through")
 EVERYWHERE = "within", "built_by", "rest"
-# Of two edits, so many first ones are tried with others.
-_MOST_FIRST = 3
+# So many edits are made at once; so many are tried with others, of those that bring something nearer.
+_MOST_AT_ONCE, _MOST_FIRST, _MOST_NEARER = 4, 3, 12
 _IN_WORDS = {
     "setting": "another setting",
     "order": "in another order",
@@ -101,9 +101,9 @@ def told_edits(
 def fitting_edits(
     view: View, deviation: Callable[[Sequence[CodeEdit]], float]
 ) -> tuple[list[CodeEdit], float] | None:
-    """The edits of torch's code, one or two, with which a place agrees, and what deviation is left; None where there are none, or time is over.
+    """The edits of torch's code, one or some at once, with which a place agrees, and what deviation is left; None where there are none, or time is over.
 
-    Of two the first makes more of what Keras computes on the way to the place be there.
+    Of several each makes more of what Keras computes on the way to the place be there.
 
     Args:
         view: of the place.
@@ -113,40 +113,60 @@ def fitting_edits(
     if view.end is None:
         one = fitting_edit(view.bench, lines, lambda edit: deviation([edit]))
         return None if one is None else ([one[0]], one[1])
-    ends = view.bench.edited + limits.LONGEST_EDITS_HERE
+    trials = _Trials(view, deviation)
     every = list(_edits(view.bench, lines, of_gradients=False))
-    here = [edit for edit in every if edit.line in lines]
-    before = view.left_with(())
-    nearer: list[tuple[int, int, CodeEdit]] = []
-    for number, edit in enumerate(here):
-        seen = _seen(view, [edit], ends)
-        found = _agreeing(view, [edit], seen, deviation)
-        if found is not None:
-            return found
-        if seen and edit.kind != "operand" and (left := view.left_with(seen)) < before:
-            nearer.append((left, number, edit))
-    for _, _, first in sorted(nearer, key=lambda found: found[:2])[:_MOST_FIRST]:
-        for edit in here:
-            both = [first, edit]
-            found = None if edit is first else _agreeing(view, both, _seen(view, both, ends), deviation)
-            if found is not None:
-                return found
-    for edit in every[len(here) :]:
-        found = _agreeing(view, [edit], _seen(view, [edit], ends), deviation)
-        if found is not None:
-            return found
-    return None
+    # Other tensors are many.
+    likely = [edit for edit in every if edit.line in lines and edit.kind != "operand"]
+    return (
+        trials.one_of([], likely)
+        or trials.together()
+        or next(filter(None, (trials.one_of(first, likely) for first in trials.nearest())), None)
+        or trials.one_of([], every)
+        or trials.together()
+    )
 
 
-def _agreeing(
-    view: View,
-    edits: list[CodeEdit],
-    seen: Collection[int],
-    deviation: Callable[[Sequence[CodeEdit]], float],
-) -> tuple[list[CodeEdit], float] | None:
-    """Edits with which what Keras computes at the place is there, where the place then agrees."""
-    left = deviation(edits) if view.end in seen else math.inf
-    return (edits, left) if left <= limits.LIVE_FLOAT64 else None
+class _Trials:
+    """Edits that are tried at a place, and those that bring torch nearer to what Keras computes on the way to it."""
+
+    def __init__(self, view: View, deviation: Callable[[Sequence[CodeEdit]], float]) -> None:
+        self._view, self._deviation = view, deviation
+        self._ends = view.bench.edited + limits.LONGEST_EDITS_HERE
+        self._before = view.left_with(())
+        # Edits, one or some, and how much they leave of what Keras computes.
+        self._nearer: list[tuple[int, list[CodeEdit]]] = []
+        self._tried: set[tuple[CodeEdit, ...]] = set()
+
+    def nearest(self) -> list[list[CodeEdit]]:
+        """The edits after which the least is left."""
+        return [edits for _, edits in sorted(self._nearer, key=lambda found: found[0])[:_MOST_FIRST]]
+
+    def one_of(self, first: list[CodeEdit], edits: Iterable[CodeEdit]) -> tuple[list[CodeEdit], float] | None:
+        """What agrees with one more than some edits."""
+        before = next((left for left, several in self._nearer if several == first), self._before)
+        for edit in edits:
+            both = [*first, edit]
+            if edit in first or tuple(both) in self._tried:
+                continue
+            self._tried.add(tuple(both))
+            seen = _seen(self._view, both, self._ends)
+            left = self._deviation(both) if self._view.end in seen else math.inf
+            if left <= limits.LIVE_FLOAT64:
+                return both, left
+            if seen and edit.kind != "operand" and (count := self._view.left_with(seen)) < before:
+                self._nearer.append((count, both))
+        return None
+
+    def together(self) -> tuple[list[CodeEdit], float] | None:
+        """What agrees with several at once that each bring it nearer."""
+        single = [
+            edits[0] for _, edits in sorted(self._nearer, key=lambda found: found[0]) if len(edits) == 1
+        ]
+        for _ in range(_MOST_AT_ONCE - 1):
+            for first in self.nearest():
+                if found := self.one_of(first, single[:_MOST_NEARER]):
+                    return found
+        return None
 
 
 def _seen(view: View, edits: Sequence[CodeEdit], ends: float) -> frozenset[int]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib
 import re
 import time
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -351,8 +351,11 @@ class Session(Service):
             replaced = self._replaced[training]
             recording = self._part("operations").recorded(model, replaced, recordings is not None)
         bounding: Any = nullcontext() if self._edits is None else self._edits.bounded()
+        step = step_of(loss or ())
+        moved: Arrays = {}
         with (
             bounding,
+            self._moving(moved, keep) if step is not None else nullcontext(),
             passes.prepared(model, training, seed, keep) as changed,
             passes.visited(model, tapped, training),
             keying as dropping,
@@ -368,7 +371,6 @@ class Session(Service):
                 recordings.append(recorded)
             named = {name: calling.tensor_of(_numbers(target)) for name, target in (targets or {}).items()}
             weights = None if sample_weights is None else calling.tensor_of(sample_weights)
-            step = step_of(loss or ())
             if step is None:
                 # What an output is made into besides is no part of what the loss sends back to it.
                 given = with_tensors(
@@ -409,10 +411,26 @@ class Session(Service):
         return {
             "outputs": {name: calling.array_of(tensor) for name, tensor in outputs.items()},
             "activations": tapped.activations,
-            "buffers": changed,
+            "buffers": changed | moved,
             "penalty": float(added),
             **gradients,
         }
+
+    @contextmanager
+    def _moving(self, moved: Arrays, keep: bool) -> Iterator[None]:
+        """A training step, which may move weights itself, as those of a target net: `moved` is filled with those that count as trained."""
+        trained = self._part("names").trained(self._model)
+        before = {name: value for name, value in self.read().items() if name in trained}
+        try:
+            yield
+        finally:
+            moved |= {
+                name: value
+                for name, value in self.read().items()
+                if name in trained and not same(value, before[name])
+            }
+            if not keep and moved:
+                self.write({name: before[name] for name in moved})
 
     def _part(self, name: str) -> Any:
         return importlib.import_module(f"{MODULES[self._framework]}.external.{name}")

@@ -25,6 +25,11 @@ _LONGEST_SHOWN = 160
 _MOST_BYTES = 4 * 2**30
 # Of less that is edited, the whole statement is shown.
 _SHORTEST_SHOWN = 12
+# Functions and attributes of complex numbers.
+_OF_COMPLEX = (
+    *("conj", "complex", "polar", "view_as_complex", "view_as_real", "real", "imag", "mH"),
+    *("fft", "ifft", "rfft", "irfft", "fft2", "ifft2", "rfft2", "irfft2", "stft", "istft"),
+)
 _Block = tuple[ast.AST, str, int]
 
 
@@ -41,10 +46,7 @@ class _Source:
 
     def run(self) -> None:
         """Have all functions run the tree as it is now; raises what compiling it does, or ValueError, and leaves them as they were."""
-        made = {
-            _key(code): code
-            for code in _codes(compile(ast.fix_missing_locations(self.tree), self._path, "exec"))
-        }
+        made = {_key(code): code for code in _codes(compile(self.tree, self._path, "exec"))}
         before = [(each, each.__code__) for several in self._functions.values() for each in several]
         try:
             for function, _ in before:
@@ -176,6 +178,7 @@ class CodeEdits:
         edits = [self._of_line(line)[n] for line, n in self._in_force if _file(line) == name]
         for edit in edits:
             edit.make()
+            ast.fix_missing_locations(edit.holder)
         try:
             source.run()
         finally:
@@ -303,7 +306,11 @@ def _known(function: ast.AST, line: int) -> Known:
         elif isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Load) and is_self(each.value):
             (layers if id(each) in called else values)[each.attr] = each
     near = sorted(names, key=lambda name: -names[name])
-    return Known([*(ast.Name(name, ast.Load()) for name in near), *values.values()], [*layers.values()])
+    return Known(
+        [*(ast.Name(name, ast.Load()) for name in near), *values.values()],
+        [*layers.values()],
+        any(isinstance(each, ast.Attribute) and each.attr in _OF_COMPLEX for each in ast.walk(function)),
+    )
 
 
 def _shown(edit: Edit) -> tuple[str, str, str]:

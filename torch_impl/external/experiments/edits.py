@@ -109,10 +109,11 @@ Instead = Iterator[tuple[str, ast.expr]]
 
 @dataclass(frozen=True)
 class Known:
-    """What could stand elsewhere in a function: values, the nearest first, and layers of `self` that it calls."""
+    """What could stand elsewhere in a function: values, the nearest first, and layers of `self` that it calls; whether it computes with complex numbers."""
 
     values: Sequence[ast.expr]
     layers: Sequence[ast.expr]
+    has_complex: bool = False
 
 
 @dataclass(frozen=True)
@@ -210,6 +211,8 @@ def _instead(node: ast.expr, known: Known) -> Instead:
         return
     if isinstance(node, ast.Name | ast.Attribute | ast.Subscript | ast.Call):
         yield "stopped", code("V.detach()", V=node)
+        if known.has_complex:
+            yield "kept", code("V.conj()", V=node)
     if isinstance(node, ast.Name) and any(word in node.id for word in _OF_MASKS):
         yield from (("kept", code(each, V=node)) for each in ("V.logical_not()", "1 - V"))
     if isinstance(node, ast.Name | ast.Attribute):
@@ -334,6 +337,9 @@ def _of_part(node: ast.Subscript) -> Instead:
     for place in range(len(parts) - 1):
         yield "part", changed(node, slice=changed(node.slice, elts=exchanged(parts, place, place + 1)))
     yield "too_much", node.value
+    if isinstance(node.value, ast.Call) and node.value.args:
+        parts_of = [changed(node, value=each) for each in node.value.args]
+        yield "sequence", changed(node.value, args=parts_of)
 
 
 def _parts(part: ast.expr) -> Iterator[ast.expr]:
@@ -406,6 +412,11 @@ def _of_call(node: ast.Call, known: Known) -> Instead:
         yield "through" if name in ("detach", "clone") else "too_much", of
     if name in ("masked_fill", "where") and node.args:
         yield "kept", changed(node, args=[ast.UnaryOp(ast.Invert(), node.args[0]), *node.args[1:]])
+    if node.args and all(isinstance(each, ast.Subscript) for each in node.args):
+        slices = {ast.dump(each.slice) for each in node.args}
+        if len(slices) == 1:
+            whole = changed(node, args=[each.value for each in node.args])
+            yield "sequence", changed(node.args[0], value=whole)
     if any(ast.dump(each) == ast.dump(node.func) for each in known.layers):
         yield from (("operand", changed(node, func=each)) for _, each in _others(node.func, known.layers))
 
