@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 
 from parity.common.base.errors import NotComparableError, RecordError
 from parity.common.diagnosis.result import Diagnosis, StageSummary
@@ -234,6 +234,17 @@ def test_layers_give_the_same_numbers_in_either_layout(scripts: Scripts, first: 
     assert stage.status == "agrees" and stage.text.startswith("3 outputs at 3 steps, within"), stage.text
     taps = scripts.record(first).script_taps
     assert taps is not None and list(taps.fingerprints) == ["first", "twice", "twice#1"]
+
+
+def test_a_model_that_is_part_of_another_is_seen_once(scripts: Scripts) -> None:
+    """Its function is traced twice, and the other model keeps a list of its weights."""
+    taps = [scripts.record(name).script_taps for name in ("keras/held", "keras/base")]
+    assert taps[0] is not None and taps[1] is not None
+    own = {name.rpartition("/")[2]: numbers for name, numbers in taps[0].fingerprints.items()}
+    for name, due in taps[1].fingerprints.items():
+        np.testing.assert_allclose(own[name][0], due[0], rtol=1e-12)
+    held = load_file(scripts.path("keras/held") / "initial.safetensors")
+    assert len(held) == len(load_file(scripts.path("keras/base") / "initial.safetensors"))
 
 
 @pytest.mark.parametrize(

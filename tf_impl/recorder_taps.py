@@ -34,6 +34,7 @@ class LayerTaps:
         self._open = tf.Variable(False, trainable=False)
         self._is_open = False
         self._counts: dict[str, int] = {}
+        self._traced: tf.Graph | None = None
         self._fingerprints: dict[str, tf.Variable] = {}
         self._vectors: dict[int, tf.Variable] = {}
         self._read: Callable[[], tf.Tensor] | None = None
@@ -94,6 +95,10 @@ class LayerTaps:
         # Passes that only evaluate are no part of a step: they have no gradient tape.
         if path is None or not gradient_record.could_possibly_record():
             return
+        if (traced := _traced_function()) is not self._traced:
+            # A function that is traced again calls what it called before.
+            self._traced = traced
+            self.end_pass()
         number = self._counts[path] = self._counts.get(path, -1) + 1
         leaves = list(tensors_in(output, lambda value: isinstance(value, tf.Tensor)).values())
         for k, tensor in enumerate(leaves):
@@ -136,6 +141,16 @@ class LayerTaps:
             with tf.init_scope():
                 self._vectors[size] = tf.Variable(taps.script_vector(size), trainable=False)
         return self._vectors[size].read_value()
+
+
+def _traced_function() -> tf.Graph | None:
+    """The graph of the function that is traced now, the outermost one; None in eager code."""
+    if tf.executing_eagerly():
+        return None
+    graph = tf.compat.v1.get_default_graph()
+    while getattr(graph.outer_graph, "building_function", False):
+        graph = graph.outer_graph
+    return graph
 
 
 def _product(tensor: tf.Tensor, vector: tf.Tensor) -> tf.Tensor:

@@ -133,6 +133,34 @@ def pictures(out: Path, jit: bool) -> None:
             look(slice(0, 8))
 
 
+class Holding(keras.Model):
+    """What a loop trains in one record: a model that it calls by itself, and a list of that one's weights."""
+
+    def __init__(self, part: keras.Model) -> None:
+        super().__init__(name="holding")
+        self.part, self.ordered = part, [*part.trainable_variables]
+        self.built = True
+
+
+def held(out: Path) -> None:
+    """A loop whose model is part of another one, which is never called itself."""
+    part, optimizer, loss_function = model_of(), optimizer_of({}), loss_of({})
+    optimizer.build(part.trainable_variables)
+
+    @tf.function
+    def train_step(x: Any, y: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = loss_function(y, part(x, training=True))
+        optimizer.apply(tape.gradient(loss, part.trainable_variables))
+        return loss
+
+    features, classes = data()
+    with Recorder(out, Holding(part), optimizer, every=1, taps=True) as recorder:
+        for step in range(3):
+            loss = train_step(features[batch(step)], classes[batch(step)])
+            recorder.step(loss, count=BATCH, ids=batch(step))
+
+
 def main(folder: Path) -> None:
     """All scripts."""
     keras.config.set_floatx("float64")
@@ -144,6 +172,7 @@ def main(folder: Path) -> None:
             np.save(folder / f"with_{name}.npy", weights_after)
     pictures(folder / "pictures", False)
     pictures(folder / "pictures_jit", True)
+    held(folder / "held")
     model, (features, classes) = model_of(), data()
     model.compile(optimizer_of({}), loss_of({}))
     rows = np.concatenate([np.concatenate([batch(step), batch(step)]) for step in range(STEPS)])

@@ -182,12 +182,18 @@ def layers_of(model: keras.Model) -> dict[str, keras.layers.Layer]:
 def owned(model: keras.Model) -> Iterator[Owned]:
     """Yield every weight of the model, ties under each of their names."""
     used_names: set[str] = set()
-    for path, layer in layers_of(model).items():
-        variables = layer.weights if kind_of(layer) else _own(layer)
+    every = [
+        (path, layer, layer.weights if kind_of(layer) else _own(layer))
+        for path, layer in layers_of(model).items()
+    ]
+    owners = Counter(id(variable) for *_, variables in every for variable in variables)
+    for path, layer, variables in every:
         for variable in variables:
             own = variable.path.removeprefix(f"{path_of(layer)}/") if path_of(layer) else variable.name
             if own == variable.path:
-                # Tracked by this layer, but made by another: a tie.
+                # Tracked by this layer, but made by another: a tie, unless this one only keeps a list of what its layers have.
+                if owners[id(variable)] > 1 and not any(variable is each for each in vars(layer).values()):
+                    continue
                 own = variable.path.rsplit("/", 1)[-1]
             name = free_name(f"{path}/{own}", used_names)
             used_names.add(name)
