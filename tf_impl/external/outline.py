@@ -183,21 +183,29 @@ def owned(model: keras.Model) -> Iterator[Owned]:
     """Yield every weight of the model, ties under each of their names."""
     used_names: set[str] = set()
     every = [
-        (path, layer, layer.weights if kind_of(layer) else _own(layer))
+        (path, layer, variable)
         for path, layer in layers_of(model).items()
+        for variable in (layer.weights if kind_of(layer) else _own(layer))
     ]
-    owners = Counter(id(variable) for *_, variables in every for variable in variables)
-    for path, layer, variables in every:
-        for variable in variables:
-            own = variable.path.removeprefix(f"{path_of(layer)}/") if path_of(layer) else variable.name
-            if own == variable.path:
-                # Tracked by this layer, but made by another: a tie, unless this one only keeps a list of what its layers have.
-                if owners[id(variable)] > 1 and not any(variable is each for each in vars(layer).values()):
-                    continue
-                own = variable.path.rsplit("/", 1)[-1]
-            name = free_name(f"{path}/{own}", used_names)
-            used_names.add(name)
-            yield path, own, name, variable
+    makers = {id(variable): layer for _, layer, variable in every if _made_by(layer, variable)}
+    for path, layer, variable in every:
+        # A tie is an attribute; a list of what others have made is for the code's own use.
+        if makers.get(id(variable), layer) is not layer and not any(
+            variable is each for each in vars(layer).values()
+        ):
+            continue
+        own = variable.path.removeprefix(f"{path_of(layer)}/") if path_of(layer) else variable.name
+        if own == variable.path:
+            # Tracked by this layer, but made by another: a tie.
+            own = variable.path.rsplit("/", 1)[-1]
+        name = free_name(f"{path}/{own}", used_names)
+        used_names.add(name)
+        yield path, own, name, variable
+
+
+def _made_by(layer: Any, variable: Any) -> bool:
+    path = path_of(layer)
+    return bool(path) and variable.path.startswith(f"{path}/")
 
 
 def _purpose(layer: Any, variable: Any) -> tuple[bool, bool]:
