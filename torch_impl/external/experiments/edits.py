@@ -285,6 +285,11 @@ def _of_operator(node: ast.BinOp) -> Instead:
     if isinstance(right, ast.BinOp) and type(right.op) is not type(operator):
         yield "order", changed(right, left=ast.BinOp(left, operator, right.left))
         yield "order", changed(right, right=ast.BinOp(left, operator, right.right))
+    if isinstance(operator, ast.Add) and isinstance(left, ast.BinOp) and isinstance(left.op, ast.Add):
+        # The last of a sum within the brackets of the one before it.
+        last = left.right
+        if isinstance(last, ast.BinOp) and isinstance(last.op, ast.Div | ast.Mult):
+            yield "order", changed(left, right=changed(last, left=ast.BinOp(last.left, operator, right)))
     if isinstance(operator, ast.Sub):
         yield from _distributed(left, right)
         if value_of(left) == 1:
