@@ -10,7 +10,9 @@ from typing import Any
 
 from parity.torch_impl.external.experiments.averages import other_averages
 from parity.torch_impl.external.experiments.keywords import other_settings
+from parity.torch_impl.external.experiments.operators import BROADCAST, COMPUTED, Instead, of_operator
 from parity.torch_impl.external.experiments.syntax import (
+    NUMBERS,
     applied,
     argument,
     called,
@@ -18,6 +20,7 @@ from parity.torch_impl.external.experiments.syntax import (
     code,
     exchanged,
     given,
+    is_value,
     number,
     operand,
     receiver,
@@ -72,29 +75,15 @@ _COMPARED: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
     ast.Eq: (ast.NotEq,),
     ast.NotEq: (ast.Eq,),
 }
-_COMPUTED: dict[type[ast.operator], tuple[type[ast.operator], ...]] = {
-    ast.Add: (ast.Sub, ast.Mult),
-    ast.Sub: (ast.Add,),
-    ast.Mult: (ast.Div, ast.Add),
-    ast.Div: (ast.Mult,),
-    ast.BitAnd: (ast.BitOr,),
-    ast.BitOr: (ast.BitAnd,),
-    ast.FloorDiv: (ast.Div,),
-}
-_EXCHANGEABLE = (ast.Sub, ast.Div, ast.MatMult, ast.Pow, ast.FloorDiv)
 _WINDOWS = ("hann_window", "hamming_window", "blackman_window", "bartlett_window", "kaiser_window")
 _VIEWS = ("view", "reshape", "unflatten")
 _TURNED = ((1, 2), (0, 1), (2, 3), (-1, -2), (1, 3))
 # Parts of the names of masks.
 _OF_MASKS = ("mask", "valid", "pad", "keep")
-_NO_TENSORS = ("torch", "F", "nn", "np", "math", "self", "super")
-_NUMBERS = ("int", "float", "len", "range", "list", "tuple")
 # Names of a scope that are tried in place of another.
 _MOST_NAMES = 16
 # Statements that one is put behind.
 _FARTHEST = 3
-# A number that only keeps another one from zero.
-_SMALL = 1e-2
 # The likeliest first; names and what is too much last, since they are many, or say little.
 _ORDER = (
     *("setting", "order", "arrangement", "part", "argument", "operation", "divisor", "sequence", "number"),
@@ -102,9 +91,6 @@ _ORDER = (
 )
 # What takes an axis away, unless it is told to keep it.
 _REDUCING = ("mean", "sum", "amax", "amin", "std", "var", "norm", "logsumexp", "prod", "max", "min", "argmax")
-# Between operands of other shapes the axes that are not there are the first ones.
-_BROADCAST = ("V.unsqueeze(-1)", "V.unsqueeze(0)", "V.unsqueeze(1)", "V.squeeze(-1)")
-Instead = Iterator[tuple[str, ast.expr]]
 
 
 @dataclass(frozen=True)
@@ -195,7 +181,7 @@ def _instead(node: ast.expr, known: Known) -> Instead:
     elif isinstance(node, ast.UnaryOp):
         yield "kept" if isinstance(node.op, ast.Invert | ast.Not) else "operation", node.operand
     elif isinstance(node, ast.BinOp):
-        yield from _of_operator(node)
+        yield from of_operator(node)
     elif isinstance(node, ast.Compare):
         for other in _COMPARED.get(type(node.ops[0]), ()):
             yield "operation", changed(node, ops=[other(), *node.ops[1:]])
@@ -207,7 +193,7 @@ def _instead(node: ast.expr, known: Known) -> Instead:
         yield from _in_other_orders(node, "elts")
     yield from (("divisor", each) for each in other_averages(node))
     yield from (("operation", each) for each in _in_the_middle(node))
-    if not _is_value(node):
+    if not is_value(node):
         return
     if isinstance(node, ast.Name | ast.Attribute | ast.Subscript | ast.Call):
         yield "stopped", code("V.detach()", V=node)
@@ -234,12 +220,6 @@ def _in_the_middle(node: ast.expr) -> Iterator[ast.expr]:
 def _others(node: ast.expr, known: Sequence[ast.expr]) -> Instead:
     text = ast.dump(node)
     yield from (("operand", each) for each in known[:_MOST_NAMES] if ast.dump(each) != text)
-
-
-def _is_value(node: ast.expr) -> bool:
-    """Whether it may be a tensor: no module, and nothing that is written to."""
-    name = node.id if isinstance(node, ast.Name) else ""
-    return isinstance(getattr(node, "ctx", ast.Load()), ast.Load) and name not in (*_NO_TENSORS, *_NUMBERS)
 
 
 def _of_constant(node: ast.Constant) -> Instead:
@@ -270,66 +250,6 @@ def _einsums(equation: str) -> Iterator[str]:
             if "..." not in part and turned != part:
                 each = [*parts[:place], turned, *parts[place + 1 :]]
                 yield ",".join(each[:-1]) + "->" + each[-1]
-
-
-def _of_operator(node: ast.BinOp) -> Instead:
-    left, operator, right = node.left, node.op, node.right
-    if isinstance(operator, _EXCHANGEABLE):
-        yield "order", changed(node, left=right, right=left)
-    for other in _COMPUTED.get(type(operator), ()):
-        yield "operation", changed(node, op=other())
-    # The same operands with the brackets elsewhere.
-    if isinstance(left, ast.BinOp) and type(left.op) is not type(operator):
-        yield "order", changed(left, right=ast.BinOp(left.right, operator, right))
-        yield "order", changed(left, left=ast.BinOp(left.left, operator, right))
-    if isinstance(right, ast.BinOp) and type(right.op) is not type(operator):
-        yield "order", changed(right, left=ast.BinOp(left, operator, right.left))
-        yield "order", changed(right, right=ast.BinOp(left, operator, right.right))
-    if isinstance(operator, ast.Add) and isinstance(left, ast.BinOp) and isinstance(left.op, ast.Add):
-        # The last of a sum within the brackets of the one before it.
-        last = left.right
-        if isinstance(last, ast.BinOp) and isinstance(last.op, ast.Div | ast.Mult):
-            yield "order", changed(left, right=changed(last, left=ast.BinOp(last.left, operator, right)))
-    if isinstance(operator, ast.Sub):
-        yield from _distributed(left, right)
-        if value_of(left) == 1:
-            yield "kept", right
-    if isinstance(operator, ast.Mult):
-        yield from (("kept", code(each, A=left, B=right)) for each in ("A * (1 - B)", "(1 - A) * B"))
-    if isinstance(operator, ast.Mult | ast.MatMult):
-        yield from _exchanged_functions(node)
-    for side in ("left", "right"):
-        of = getattr(node, side)
-        if _is_value(of) and isinstance(of, ast.Name | ast.Attribute | ast.Subscript | ast.Call):
-            yield from (("broadcast", changed(node, **{side: code(each, V=of)})) for each in _BROADCAST)
-    # A bound for a number that is added.
-    if isinstance(operator, ast.Add) and _is_small(right):
-        yield "operation", code("V.clamp(min=E)", V=left, E=right)
-    yield "too_much", left
-    if not isinstance(operator, ast.Div | ast.Pow | ast.FloorDiv):
-        yield "too_much", right
-
-
-def _exchanged_functions(node: ast.BinOp) -> Instead:
-    """f(a) * b as a * f(b), and the other way round."""
-    for one, other in (("left", "right"), ("right", "left")):
-        call, of = getattr(node, one), getattr(node, other)
-        bare = operand(call) if isinstance(call, ast.Call) else None
-        if bare is not None and not given(call) and not call.keywords:
-            yield "order", changed(node, **{one: bare, other: applied(call, of)})
-
-
-def _is_small(node: ast.expr) -> bool:
-    value = value_of(node)
-    return isinstance(value, float) and 0 < value < _SMALL
-
-
-def _distributed(left: ast.expr, right: ast.expr) -> Instead:
-    """f(a) - f(b) as f(a - b)."""
-    if isinstance(left, ast.Call) and isinstance(right, ast.Call) and called(left) == called(right):
-        apart = operand(left), operand(right)
-        if apart[0] is not None and apart[1] is not None:
-            yield "sequence", applied(left, ast.BinOp(apart[0], ast.Sub(), apart[1]))
 
 
 def _of_part(node: ast.Subscript) -> Instead:
@@ -405,7 +325,7 @@ def _of_call(node: ast.Call, known: Known) -> Instead:
         )
     if name.endswith("_loss"):
         for place, each in enumerate(node.args[:2]):
-            others = (code(template, V=each) for template in _BROADCAST)
+            others = (code(template, V=each) for template in BROADCAST)
             yield from (
                 ("broadcast", changed(node, args=[*node.args[:place], other, *node.args[place + 1 :]]))
                 for other in others
@@ -413,7 +333,7 @@ def _of_call(node: ast.Call, known: Known) -> Instead:
     for place in range(len(node.keywords)):
         yield "argument", changed(node, keywords=[*node.keywords[:place], *node.keywords[place + 1 :]])
     yield from _in_other_orders(node, "args")
-    if of is not None and name not in _NUMBERS and _is_value(of):
+    if of is not None and name not in NUMBERS and is_value(of):
         yield "through" if name in ("detach", "clone") else "too_much", of
     if name in ("masked_fill", "where") and node.args:
         yield "kept", changed(node, args=[ast.UnaryOp(ast.Invert(), node.args[0]), *node.args[1:]])
@@ -480,7 +400,7 @@ def _blocks(around: Sequence[ast.stmt], place: int) -> Iterator[tuple[str, list[
     statement, before, behind = around[place], list(around[:place]), list(around[place + 1 :])
     instead: list[tuple[str, ast.stmt]] = []
     if isinstance(statement, ast.AugAssign):
-        others = _COMPUTED.get(type(statement.op), ())
+        others = COMPUTED.get(type(statement.op), ())
         instead += [("operation", changed(statement, op=other())) for other in others]
     target = statement.targets[0] if isinstance(statement, ast.Assign) else None
     if isinstance(target, ast.Tuple):

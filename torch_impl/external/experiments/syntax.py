@@ -8,6 +8,9 @@ from copy import copy
 from functools import cache
 from typing import Any
 
+_NO_TENSORS = ("torch", "F", "nn", "np", "math", "self", "super")
+# Functions that give no tensor.
+NUMBERS = ("int", "float", "len", "range", "list", "tuple")
 _MODULES = ("torch", "F", "nn", "math", "np")
 
 
@@ -49,6 +52,12 @@ def changed(node: ast.AST, **fields: Any) -> Any:
 def is_self(node: ast.expr) -> bool:
     """Whether an expression is the module that a method is of."""
     return isinstance(node, ast.Name) and node.id == "self"
+
+
+def is_value(node: ast.expr) -> bool:
+    """Whether it may be a tensor: no module, and nothing that is written to."""
+    name = node.id if isinstance(node, ast.Name) else ""
+    return isinstance(getattr(node, "ctx", ast.Load()), ast.Load) and name not in (*_NO_TENSORS, *NUMBERS)
 
 
 def number(value: float) -> ast.expr:
