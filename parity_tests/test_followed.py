@@ -449,6 +449,19 @@ def test_gradients_that_are_one_multiple_are_no_flip(
     assert stage.status == status, stage
 
 
+@pytest.mark.parametrize(
+    ("moved", "status"),
+    [({"a": 0.0, "b": 0.0}, "differs"), ({"a": 0.0, "b": 0.5}, "undecided"), ({"a": 0.0}, "undecided")],
+)
+def test_averages_that_move_alike_are_no_flip(moved: dict[str, float], status: str) -> None:
+    """Of one number everything is a multiple."""
+    rows = [Measure(0, "buffers", name, 1.0, 5e-4, 1.0, 5e-4) for name in "ab"]
+    rounding = Rounding(2.0**-23, False, 4, 64)
+    for factors, due in ((moved, status), ({}, "undecided")):
+        stage = followed_stage._normwise("buffers", {0: rows}, [0, 1, 2], rounding, {0: factors})
+        assert stage.status == due, stage
+
+
 @pytest.mark.slow
 def test_a_rule_that_is_broken_where_they_part_is_the_cause(runs: Path) -> None:
     _, diagnosis = told(runs, "norm", "norm_still in inference")

@@ -20,7 +20,7 @@ from parity.common.parity.rounding import (
 )
 from parity.common.parity.sample_ids import steps_of_other_samples
 from parity.common.record import RunRecord
-from parity.common.record.followed import ADDED, MEAN, Measure, identity_of, measured, read_measures
+from parity.common.record.followed import ADDED, AVERAGED, MEAN, Measure, identity_of, measured, read_measures
 from parity.common.spec import ScriptInfo
 
 Status = Literal["agrees", "undecided", "differs", "inherits", "not recorded"]
@@ -31,6 +31,8 @@ _FLIPS_EVERY = 8
 # At most of so many steps or more it cannot be that a few units flip, each by much.
 _SEVERAL = 3
 # A single flip, in units of what many make together.
+# Two factors by which averages move are one number.
+_ALIKE = 1e-3
 _FLIP = 4.0
 # Of more tensors some are named.
 _NAMED = 4
@@ -104,9 +106,17 @@ def followed_stages(reference: RunRecord, candidate: RunRecord) -> list[Followed
             stage = "update" if each.stage.startswith("slots/") else each.stage
             by_stage.setdefault(stage, {}).setdefault(each.step, []).append(each)
     loss = _loss(reference, candidate, alike, rounding)
+    moved: dict[int, dict[str, float]] = {}
+    for each in measures:
+        if each.stage == AVERAGED["momentum"]:
+            moved.setdefault(each.step, {})[each.tensor] = each.factor
     gradients, buffers = (
         _normwise(
-            name, {s: rows for s, rows in by_stage.get(name, {}).items() if s in alike}, alike, rounding
+            name,
+            {s: rows for s, rows in by_stage.get(name, {}).items() if s in alike},
+            alike,
+            rounding,
+            moved,
         )
         for name in ("gradients", "buffers")
     )
@@ -189,9 +199,16 @@ def _loss(
 
 
 def _normwise(
-    name: str, by_step: dict[int, list[Measure]], steps: Sequence[int], rounding: Rounding
+    name: str,
+    by_step: dict[int, list[Measure]],
+    steps: Sequence[int],
+    rounding: Rounding,
+    moved: Mapping[int, Mapping[str, float]] = {},
 ) -> FollowedStage:
-    """Gradients, or buffers: tensors that products have made, by their norms."""
+    """Gradients, or buffers: tensors that products have made, by their norms.
+
+    moved: of each step, how many times as far as they should some running averages move.
+    """
     if not by_step:
         words = "the models have none" if steps and name == "buffers" else "at no step with the same samples"
         return FollowedStage(name, "not recorded", words)
@@ -211,7 +228,9 @@ def _normwise(
         ]
         place = int(np.argmax(shares)) if rows else 0
         level = _AGREES if not rows or shares[place] <= 1 else _DIFFERS if any(far) else _UNDECIDED
-        if level and (rounding.proof or _is_multiple(rows, rounding)):
+        if level and (
+            rounding.proof or _is_multiple(rows, rounding) or _moves_alike(rows[place], moved.get(step, {}))
+        ):
             level = _DIFFERS
         if any(each.only for each in rows):
             level = _DIFFERS
@@ -246,6 +265,12 @@ def _normwise(
         off = np.where(off == _UNDECIDED, _DIFFERS, off)  # flips are rare, and this is at every other step
     off = _settled(off, np.array(large), rounding)
     return _stage(name, steps, off, np.array(deviations), np.full(len(off), rounding.smooth), text)
+
+
+def _moves_alike(row: Measure, moved: Mapping[str, float]) -> bool:
+    """Whether a running average moves a number times as far as it should, and another one as many times: units that flip move them apart."""
+    factors = [*moved.values()]
+    return row.stage == "buffers" and row.tensor in moved and len(factors) > 1 and np.ptp(factors) <= _ALIKE
 
 
 def _is_multiple(rows: Sequence[Measure], rounding: Rounding) -> bool:
