@@ -192,7 +192,10 @@ class Follower:
             self._own |= {*getattr(self._mapping.ignored, side)}
         self.steps = sorted(step for step in map(int, _numbers(reference / GRADIENTS)) if self._whole(step))
         if not self.steps:
-            raise RecordError(f"follow: {reference} has the whole state of no step")
+            raise RecordError(
+                f"follow: {reference} has of no step both its gradients and the states around it; its recorder did not see the gradients: give it the"
+                " optimizer that is stepped, and where that is given a closure, as by Lightning, call before_update() after backward"
+            )
         self._rates = read_record(reference).columns["learning_rate"]
         self._eps = 0.0
         self._placed: dict[str, float] = {}
