@@ -641,7 +641,7 @@ WRONG = [
         "zeros",
         [("forward/head", "operation:left_out", "gru(first:0) where Keras computes gru(first:0, first:1)")],
     ),
-    ("states", "States", "unit", [("forward/head", "operation:number", "F.normalize(self.unit, dim=0 if")]),
+    ("states", "States", "unit", [("forward/head", "operation:argument", "`F.normalize(self.unit, dim=0)`")]),
     (
         "lstm_states",
         "LstmStates",

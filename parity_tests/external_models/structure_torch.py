@@ -1,4 +1,7 @@
-"""Ports of `structure_keras`: `wrong` names what a port does otherwise, '' a faithful one."""
+"""Ports of `structure_keras`: `wrong` names what a port does otherwise, '' a faithful one.
+
+It is kept by `vars`, so that no edit of an assignment makes another port of one.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from torch import Tensor, nn
 class Towers(nn.Module):
     def __init__(self, wrong: str = "") -> None:
         super().__init__()
-        self.wrong = wrong
+        vars(self)["wrong"] = wrong
         self.left, self.right = nn.Linear(6, 4), nn.Linear(6, 4)
         self.mixed, self.head = nn.Linear(12, 5), nn.Linear(5, 3)
 
@@ -27,7 +30,7 @@ class Towers(nn.Module):
 class Attention(nn.Module):
     def __init__(self, wrong: str = "") -> None:
         super().__init__()
-        self.wrong = wrong
+        vars(self)["wrong"] = wrong
         self.embedded, self.norm = nn.Linear(6, 8), nn.LayerNorm(8)
         self.score, self.head = nn.Linear(8, 1), nn.Linear(8, 3)
 
@@ -51,7 +54,7 @@ class Attention(nn.Module):
 class Batched(nn.Module):
     def __init__(self, wrong: str = "") -> None:
         super().__init__()
-        self.wrong = wrong
+        vars(self)["wrong"] = wrong
         self.query, self.key, self.value = nn.Linear(6, 8), nn.Linear(6, 8), nn.Linear(6, 8)
         self.head = nn.Linear(8, 3)
 
@@ -67,7 +70,7 @@ class Batched(nn.Module):
 class Images(nn.Module):
     def __init__(self, wrong: str = "") -> None:
         super().__init__()
-        self.wrong = wrong
+        vars(self)["wrong"] = wrong
         self.first, self.small = nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(4, 4, 1)
         self.merged, self.padded = nn.Conv2d(4, 4, 3, padding=1), nn.Conv2d(4, 4, 2)
         self.cropped, self.head = nn.Conv2d(4, 4, 3), nn.Linear(4, 5)
@@ -86,7 +89,7 @@ class Masked(nn.Module):
 
     def __init__(self, wrong: str = "") -> None:
         super().__init__()
-        self.wrong = wrong
+        vars(self)["wrong"] = wrong
         self.gru, self.head = nn.GRU(6, 5, batch_first=True), nn.Linear(5, 3)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -111,7 +114,7 @@ class Biased(nn.Module):
 class Rolled(nn.Module):
     def __init__(self, wrong: str = "") -> None:
         super().__init__()
-        self.wrong = wrong
+        vars(self)["wrong"] = wrong
         self.first, self.second, self.head = nn.Linear(6, 8), Biased(8), nn.Linear(8, 3)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -124,7 +127,7 @@ class Rolled(nn.Module):
 class Block(nn.Module):
     def __init__(self, wrong: str = "") -> None:
         super().__init__()
-        self.wrong = wrong
+        vars(self)["wrong"] = wrong
         self.first, self.norm, self.both = nn.Linear(6, 8), nn.LayerNorm(8), nn.Linear(8, 16)
         self.second, self.head = nn.Linear(8, 8), nn.Linear(8, 3)
 
@@ -141,7 +144,7 @@ class Block(nn.Module):
 class Sequence(nn.Module):
     def __init__(self, wrong: str = "") -> None:
         super().__init__()
-        self.wrong = wrong
+        vars(self)["wrong"] = wrong
         self.both = nn.GRU(6, 4, batch_first=True, bidirectional=True)
         self.mixed, self.head = nn.Linear(8, 5), nn.Linear(5, 3)
 
@@ -157,7 +160,7 @@ class Sequence(nn.Module):
 class Heads(nn.Module):
     def __init__(self, wrong: str = "") -> None:
         super().__init__()
-        self.wrong = wrong
+        vars(self)["wrong"] = wrong
         self.query, self.key, self.value = (nn.Linear(6, 8) for _ in range(3))
         self.joined, self.head = nn.Linear(8, 5), nn.Linear(5, 3)
 
@@ -179,7 +182,7 @@ class Formulas(nn.Module):
 
     def __init__(self, wrong: str = "") -> None:
         super().__init__()
-        self.wrong = wrong
+        vars(self)["wrong"] = wrong
         self.left, self.right, self.head = nn.Linear(6, 5), nn.Linear(6, 5), nn.Linear(5, 3)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -197,7 +200,7 @@ class Formulas(nn.Module):
 class Grouped(nn.Module):
     def __init__(self, wrong: str = "") -> None:
         super().__init__()
-        self.wrong = wrong
+        vars(self)["wrong"] = wrong
         self.first, self.grouped = nn.Conv2d(3, 8, 3), nn.Conv2d(8, 12, 3, groups=4)
         self.head = nn.Linear(12, 3)
 
@@ -209,7 +212,7 @@ class Grouped(nn.Module):
 class Packed(nn.Module):
     def __init__(self, wrong: str = "") -> None:
         super().__init__()
-        self.wrong = wrong
+        vars(self)["wrong"] = wrong
         self.stem = nn.Conv2d(3, 4, 3, padding=1)
         self.norm, self.head = nn.GroupNorm(4, 16), nn.Linear(16, 3)
 
@@ -225,7 +228,7 @@ class Packed(nn.Module):
 class Norms(nn.Module):
     def __init__(self, wrong: str = "") -> None:
         super().__init__()
-        self.wrong = wrong
+        vars(self)["wrong"] = wrong
         self.dense = nn.ModuleList([nn.Linear(6, 4), nn.Linear(4, 4)])
         self.norm = nn.ModuleList([nn.BatchNorm1d(4, eps=1e-3, momentum=0.01) for _ in range(2)])
         self.head = nn.Linear(4, 3)
@@ -250,7 +253,7 @@ class Twins(nn.Module):
 
     def __init__(self, wrong: str = "") -> None:
         super().__init__()
-        self.wrong = wrong
+        vars(self)["wrong"] = wrong
         self.shared, self.norm = nn.Linear(6, 4), nn.BatchNorm1d(4, eps=1e-3, momentum=0.01)
         self.head = nn.Linear(8, 3)
 
@@ -270,7 +273,7 @@ class Twins(nn.Module):
 class Tokens(nn.Module):
     def __init__(self, wrong: str = "") -> None:
         super().__init__()
-        self.wrong = wrong
+        vars(self)["wrong"] = wrong
         largest = 0.01 if "norm" in wrong else None
         self.embedded = nn.Embedding(10, 4, 0 if "padding" in wrong else None, max_norm=largest)
         self.first, self.head = nn.Linear(4, 4), nn.Linear(4, 3)
@@ -291,7 +294,7 @@ class Forked(nn.Module):
 
     def __init__(self, wrong: str = "") -> None:
         super().__init__()
-        self.wrong = wrong
+        vars(self)["wrong"] = wrong
         self.shared, self.head, self.score = nn.Linear(6, 4), nn.Linear(4, 3), nn.Linear(4, 3)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -305,7 +308,7 @@ class Steps(nn.Module):
 
     def __init__(self, wrong: str = "") -> None:
         super().__init__()
-        self.wrong = wrong
+        vars(self)["wrong"] = wrong
         self.gru = nn.GRU(6, 4, batch_first=True)
         self.mixed, self.head = nn.Linear(4, 5), nn.Linear(5, 3)
 
@@ -331,7 +334,7 @@ class LastSteps(nn.Module):
 
     def __init__(self, wrong: str = "") -> None:
         super().__init__()
-        self.wrong = wrong
+        vars(self)["wrong"] = wrong
         self.both = nn.GRU(6, 4, batch_first=True, bidirectional=True)
         self.mixed, self.head = nn.Linear(8, 5), nn.Linear(5, 3)
 
@@ -349,7 +352,7 @@ class Plain(nn.Module):
         super().__init__()
         self.first, self.head = nn.Linear(6, 4), nn.Linear(4, 3)
         self.first.requires_grad_("frozen" not in wrong)
-        self.wrong = wrong
+        vars(self)["wrong"] = wrong
 
     def forward(self, x: Tensor) -> Tensor:
         if "clamped" in self.wrong:
@@ -363,7 +366,7 @@ class Ordered(nn.Module):
 
     def __init__(self, wrong: str = "") -> None:
         super().__init__()
-        self.wrong = wrong
+        vars(self)["wrong"] = wrong
         for number, inputs in enumerate((6, 5)):
             self.add_module(f"dense{number}", nn.Linear(inputs, 5))
             self.add_module(f"norm{number}", nn.LayerNorm(5))
@@ -389,7 +392,7 @@ class Drops(nn.Module):
         self.first, self.middle, self.head = nn.Conv2d(3, 4, 3, 2), nn.Linear(36, 6), nn.Linear(6, 3)
         self.channels = nn.Dropout(0.25) if wrong == "elements" else nn.Dropout2d(0.25)
         self.elements = nn.Dropout(0.3 if wrong == "rate" else 0.2, inplace=True)
-        self.wrong = wrong
+        vars(self)["wrong"] = wrong
         # Not registered, so that its mode never changes.
         self.unknown = [nn.Dropout(0.4)]
 
@@ -506,7 +509,7 @@ class Pooled(nn.Module):
 class Standardizer(nn.Module):
     def __init__(self, wrong: str) -> None:
         super().__init__()
-        self.wrong = wrong
+        vars(self)["wrong"] = wrong
         self.register_buffer("mean", torch.zeros(6))
         self.register_buffer("variance", torch.ones(6))
 
@@ -534,7 +537,7 @@ class Standardized(nn.Module):
 class Modulated(nn.Module):
     def __init__(self, wrong: str = "") -> None:
         super().__init__()
-        self.wrong = wrong
+        vars(self)["wrong"] = wrong
         self.scale, self.first, self.second = nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 6)
         self.third, self.mixed, self.narrow = nn.Linear(6, 6), nn.Linear(6, 7), nn.Linear(7, 4)
         self.wide, self.norm, self.head = nn.Linear(8, 5), nn.LayerNorm(5), nn.Linear(5, 3)
@@ -555,7 +558,7 @@ class Modulated(nn.Module):
 class States(nn.Module):
     def __init__(self, wrong: str = "", kind: str = "GRU") -> None:
         super().__init__()
-        self.wrong = wrong
+        vars(self)["wrong"] = wrong
         self.first = getattr(nn, kind)(6, 5, batch_first=True)
         self.second = getattr(nn, kind)(5, 5, batch_first=True)
         self.unit, self.head = nn.Parameter(torch.ones(5, 4)), nn.Linear(4, 3)
@@ -574,7 +577,7 @@ class LstmStates(States):
 class Encoded(nn.Module):
     def __init__(self, wrong: str = "") -> None:
         super().__init__()
-        self.wrong = wrong
+        vars(self)["wrong"] = wrong
         self.first, self.second, self.third = nn.Linear(6, 4), nn.Linear(12, 6), nn.Linear(6, 8)
         self.fourth, self.fifth, self.head = nn.Linear(4, 5), nn.Linear(5, 6), nn.Linear(6, 3)
 
@@ -609,7 +612,7 @@ class GainedNorm(nn.Module):
     def __init__(self, wrong: str) -> None:
         super().__init__()
         self.weight, self.bias = nn.Parameter(torch.ones(8)), nn.Parameter(torch.zeros(8))
-        self.wrong = wrong
+        vars(self)["wrong"] = wrong
 
     def forward(self, x: Tensor) -> Tensor:
         variance, mean = torch.var_mean(x, -1, correction=0, keepdim=True)
@@ -623,7 +626,7 @@ class GainedNorm(nn.Module):
 class Gained(nn.Module):
     def __init__(self, wrong: str = "") -> None:
         super().__init__()
-        self.wrong = wrong
+        vars(self)["wrong"] = wrong
         self.product, self.other = Product(), nn.Linear(5, 8)
         self.norm, self.head = GainedNorm(wrong), nn.Linear(8, 3)
 
@@ -651,7 +654,7 @@ class Strided(nn.Module):
 class Scored(nn.Module):
     def __init__(self, wrong: str = "") -> None:
         super().__init__()
-        self.wrong = wrong
+        vars(self)["wrong"] = wrong
         self.query, self.key, self.read, self.gate = (nn.Linear(6, n) for n in (5, 5, 4, 4))
         self.first, self.second, self.third = nn.Linear(4, 5), nn.Linear(5, 6), nn.Linear(6, 4)
         self.head = nn.Linear(4, 3)
@@ -672,7 +675,7 @@ class Experts(nn.Module):
 
     def __init__(self, wrong: str = "") -> None:
         super().__init__()
-        self.wrong = wrong
+        vars(self)["wrong"] = wrong
         self.before, self.field, self.head = nn.Linear(6, 5), nn.Linear(5, 5), nn.Linear(5, 3)
         self.gate, self.experts = nn.Parameter(torch.ones(5, 4)), nn.Parameter(torch.ones(4, 5, 5))
 
@@ -703,7 +706,7 @@ class Hidden(nn.Module):
 
     def __init__(self, wrong: str = "") -> None:
         super().__init__()
-        self.wrong = wrong
+        vars(self)["wrong"] = wrong
         self.query, self.key, self.value = (nn.Linear(6, 8) for _ in range(3))
         self.head = nn.Linear(8, 3)
 
@@ -723,7 +726,7 @@ class Resized(nn.Module):
 
     def __init__(self, wrong: str = "") -> None:
         super().__init__()
-        self.wrong = wrong
+        vars(self)["wrong"] = wrong
         self.first, self.mixed, self.head = nn.Conv2d(3, 4, 3), nn.Conv2d(4, 5, 3), nn.Linear(5, 3)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -736,7 +739,7 @@ class Capped(nn.Module):
 
     def __init__(self, wrong: str = "") -> None:
         super().__init__()
-        self.wrong = wrong
+        vars(self)["wrong"] = wrong
         self.first, self.second, self.head = nn.Linear(3, 4), nn.Linear(3, 4), nn.Linear(4, 3)
 
     def forward(self, x: Tensor) -> Tensor:
