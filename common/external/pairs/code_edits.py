@@ -152,10 +152,18 @@ class _Trials:
             seen = _seen(self._view, both, self._ends)
             left = self._deviation(both) if self._view.end in seen else math.inf
             if left <= limits.LIVE_FLOAT64:
-                return both, left
+                return self._needed(both, left)
             if seen and edit.kind != "operand" and (count := self._view.left_with(seen)) < before:
                 self._nearer.append((count, both))
         return None
+
+    def _needed(self, edits: list[CodeEdit], left: float) -> tuple[list[CodeEdit], float]:
+        """Of edits with which the place agrees those without which it does not, and what deviation is left."""
+        for edit in edits[:-1]:
+            others = [each for each in edits if each is not edit]
+            if (without := self._deviation(others)) <= limits.LIVE_FLOAT64:
+                edits, left = others, without
+        return edits, left
 
     def together(self) -> tuple[list[CodeEdit], float] | None:
         """What agrees with several at once that each bring it nearer."""

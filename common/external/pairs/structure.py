@@ -34,7 +34,8 @@ from parity.common.external.pairs.view import View
 
 # A line of code in a text.
 _LINE = re.compile(r"[^ ,]+\.py:\d+")
-_OF_TABLES = (f"{CAUSE}operand", f"{CAUSE}other")
+# How a text speaks of a table that Keras has in place of a tensor of torch's.
+_TABLE = re.compile(r"where Keras takes a tensor of \S+ numbers")
 # A training step may call the model several times; of more calls no more are put right.
 _CALLS = 8
 
@@ -127,7 +128,7 @@ def _as_code(
         return [*told]
     why = first.explanation
     # A table is what other code makes; one number many formulas give.
-    built_by = ("built_by",) if why.cause in _OF_TABLES else ()
+    built_by = ("built_by",) if _TABLE.search(why.text) else ()
     found = fitting_edit(bench, lines, lambda edit: deviation([edit]), others=built_by)
     if found is None:
         return [*told]
