@@ -32,6 +32,10 @@ def loss(ce, read):
     return ce[read].mean()
 
 
+def smooth(x):
+    return torch.log(x.mean(1))
+
+
 def ranks(x):
     rank = x.argsort(dim=1, descending=True)
     return rank
@@ -135,6 +139,8 @@ def number_of(edits: CodeEdits, line: str, after: str) -> int:
         ("y = x.repeat", "arrangement", "x.repeat_interleave(2, dim=-2)"),
         ("y = self", "operand", "self.second(x)"),
         ("y = self", "sequence", "if self.training: y = y + 1.0; y = self.first(x)"),
+        ("return torch.log", "sequence", "torch.log(x).mean(1)"),
+        ("y = self.first", "too_much", "x"),
         ("return joined", "order", "[self.second(y), y]"),
         ("return joined", "kept", "return joined([y, self.second(y)], mask)"),
         ("return joined", "stopped", "return joined([y.detach(), self.second(y)], not mask)"),

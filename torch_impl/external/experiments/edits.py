@@ -337,6 +337,9 @@ def _of_call(node: ast.Call, known: Known) -> Instead:
         yield "through" if name in ("detach", "clone") else "too_much", of
     if name in ("masked_fill", "where") and node.args:
         yield "kept", changed(node, args=[ast.UnaryOp(ast.Invert(), node.args[0]), *node.args[1:]])
+    # One function of another one's result, in the other order.
+    if isinstance(of, ast.Call) and (inner := operand(of)) is not None and is_value(inner):
+        yield "sequence", applied(of, applied(node, inner))
     if node.args and all(isinstance(each, ast.Subscript) for each in node.args):
         slices = {ast.dump(each.slice) for each in node.args}
         if len(slices) == 1:

@@ -80,9 +80,9 @@ def called(node: ast.AST) -> str:
 
 
 def receiver(call: ast.Call) -> ast.expr | None:
-    """What a method is called of; None of a function, as of a module."""
+    """What a method is called of; None of a function, as of a module, and of what a model calls by `self`, as its layers."""
     function = call.func
-    if not isinstance(function, ast.Attribute):
+    if not isinstance(function, ast.Attribute) or is_self(function.value):
         return None
     root = whose = function.value
     while isinstance(root, ast.Attribute):
