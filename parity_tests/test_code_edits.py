@@ -49,6 +49,8 @@ def scaled(factor):
 
 
 def joined(parts, mask):
+    for part in parts:
+        str(part)
     return [] if mask else parts
 
 
@@ -139,6 +141,7 @@ def number_of(edits: CodeEdits, line: str, after: str) -> int:
         ("y = x.repeat", "arrangement", "x.repeat_interleave(2, dim=-2)"),
         ("y = self", "operand", "self.second(x)"),
         ("y = self", "sequence", "if self.training: y = y + 1.0; y = self.first(x)"),
+        ("for part in", "order", "for part in list(parts)[::-1]: str(part)"),
         ("return torch.log", "sequence", "torch.log(x).mean(1)"),
         ("y = self.first", "too_much", "x"),
         ("return joined", "order", "[self.second(y), y]"),

@@ -142,7 +142,8 @@ def edits_of(holder: ast.AST, field: str, place: int, known: Known) -> list[Edit
     found, block = list[Edit](), getattr(holder, field)
     statement = block[place]
     for owner, name, index, node in _expressions(statement):
-        for kind, new in _instead(node, known):
+        reversed_ = [("order", code("list(V)[::-1]", V=node))] if name == "iter" else []
+        for kind, new in (*reversed_, *_instead(node, known)):
             found.append(Edit(kind, owner, name, index, node, ast.copy_location(new, node), statement))
     found += [
         Edit(kind, holder, field, None, block, others, statement) for kind, others in _blocks(block, place)
