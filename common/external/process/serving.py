@@ -419,18 +419,16 @@ class Session(Service):
     @contextmanager
     def _moving(self, moved: Arrays, keep: bool) -> Iterator[None]:
         """A training step, which may move weights itself, as those of a target net: `moved` is filled with those that count as trained."""
-        trained = self._part("names").trained(self._model)
-        before = {name: value for name, value in self.read().items() if name in trained}
+        array_of, names = self._part("calling").array_of, self._part("names")
+        before = {name: array_of(tensor) for name, tensor in names.trained(self._model).items()}
         try:
             yield
         finally:
-            moved |= {
-                name: value
-                for name, value in self.read().items()
-                if name in trained and not same(value, before[name])
-            }
-            if not keep and moved:
-                self.write({name: before[name] for name in moved})
+            now = names.trained(self._model)
+            after = {name: array_of(now[name]) for name in before if name in now}
+            moved |= {name: value for name, value in after.items() if not same(value, before[name])}
+            for name in moved if not keep else ():
+                names.assign(now[name], before[name])
 
     def _part(self, name: str) -> Any:
         return importlib.import_module(f"{MODULES[self._framework]}.external.{name}")
