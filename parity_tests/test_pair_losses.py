@@ -631,6 +631,16 @@ TRAINING_STEPS: dict[str, tuple[list[Any], int, str]] = {
         0,
         "✓ torch ddp x2",
     ),
+    "a target that the step moves": (
+        stepped("Followed", "Followed", "followed", "--steps", 4),
+        0,
+        "✓ torch ddp x2",
+    ),
+    "a target that the step moves, otherwise": (
+        stepped("Followed", "Followed", "hardly_followed"),
+        1,
+        "one of torch writes other numbers  confirmed",
+    ),
     "two mistakes in two passes, and another share": (
         stepped(
             "consistent", "Squashed", "less_consistent", "--targets", "label", "--sample-weights", "weights"

@@ -138,3 +138,23 @@ class Balanced(keras.Model):
         weights = self.trainable_weights
         self.optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))
         return {"loss": loss}
+
+
+class Followed(keras.Model):
+    """Its step moves a target itself, whose weights Keras counts as trained."""
+
+    def __init__(self):
+        super().__init__()
+        self.online, self.target = layers.Dense(3, activation="tanh"), layers.Dense(3)
+
+    def call(self, x):
+        return self.online(x) + 0.0 * self.target(x)
+
+    def train_step(self, x):
+        for target, online in zip(self.target.weights, self.online.weights, strict=True):
+            target.assign(0.75 * target + 0.25 * online)
+        with tf.GradientTape() as tape:
+            loss = ops.mean(ops.square(self.online(x) - ops.stop_gradient(self.target(x[:, ::-1]))))
+        weights = self.trainable_weights
+        self.optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))
+        return {"loss": loss}

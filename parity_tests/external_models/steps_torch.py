@@ -161,3 +161,26 @@ def not_stopped(model, x):
 def hardly_another(model, x):
     """So it is here, and the loss differs by what nobody sees; no gradient does for that."""
     return balanced(model, x, stopped=False) + 1e-9
+
+
+class Followed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.online, self.target = nn.Linear(6, 3), nn.Linear(6, 3).requires_grad_(False)
+
+    def forward(self, x):
+        return torch.tanh(self.online(x)) + 0.0 * self.target(x)
+
+
+def followed(model, x):
+    with torch.no_grad():
+        for target, online in zip(model.target.parameters(), model.online.parameters(), strict=True):
+            target.lerp_(online, 0.25)
+    return (torch.tanh(model.online(x)) - model.target(x.flip(1)).detach()).square().mean()
+
+
+def hardly_followed(model, x):
+    with torch.no_grad():
+        for target, online in zip(model.target.parameters(), model.online.parameters(), strict=True):
+            target.lerp_(online, 0.125)
+    return (torch.tanh(model.online(x)) - model.target(x.flip(1)).detach()).square().mean()
