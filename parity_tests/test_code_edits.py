@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
@@ -22,6 +22,7 @@ from parity.common.external.pairs.code_edits import EVERYWHERE
 from parity.common.spec.external.mapping import LayerPair, Mapping, Pair
 from parity.common.spec.external.outline import Outline, TensorInfo
 from parity.torch_impl.external.experiments.code_edits import CodeEdits
+from parity.torch_impl.external.experiments.constructors import Constructed
 
 # Of what is run nothing needs torch, which no process of tests imports.
 MODULE = """
@@ -210,6 +211,32 @@ def test_a_live_model_has_what_its_constructors_make_with_edits(module: ModuleTy
     np.testing.assert_array_equal(model.forward(1.0), plain)
     edits.clear()
     assert model._modules.keys() == {"abs", "sign"}
+
+
+def test_parts_in_another_order_keep_their_weights(module: ModuleType) -> None:
+    order = ["first", "second"]
+
+    def build() -> object:
+        weighted, plain = module.Part(), module.Part()
+        weighted._parameters["w"] = np.ones(2)
+        return module.Part(**dict(zip(order, (weighted, plain), strict=True)))
+
+    model: Any = build()
+    parts = [*model._modules.values()]
+    parts[0]._parameters["w"] = weight = np.arange(2.0)
+    constructed = Constructed(model, build)
+    order.reverse()
+    constructed.follow()
+    assert [*model._modules.items()] == [("second", parts[0]), ("first", parts[1])]
+    assert parts[0]._parameters["w"] is weight
+    order.append(order.pop(0))
+    constructed.follow()
+    assert [*model._modules.items()] == [("first", parts[0]), ("second", parts[1])]
+    order[:] = ["first", "third"]
+    constructed.follow()
+    assert [*model._modules.items()] == [("first", parts[0]), ("third", parts[1])]
+    constructed.restore()
+    assert [*model._modules.items()] == [("first", parts[0]), ("second", parts[1])]
 
 
 def test_code_that_cannot_run_so_is_refused_and_stays(module: ModuleType) -> None:
