@@ -33,6 +33,10 @@ def loss(ce, read):
     return ce[read].mean()
 
 
+def kept(x):
+    np.save("kept.npy", x + 1)
+
+
 def smooth(x):
     return torch.log(x.mean(1))
 
@@ -247,6 +251,8 @@ def test_code_that_cannot_run_so_is_refused_and_stays(module: ModuleType) -> Non
     with pytest.raises(ValueError, match="cannot run with this edit"):
         edits.set(line, lost, True)
     assert scale(6.0) == 17.0
+    written = line_of("np.save")
+    assert edits.of([written], ()) == {written: []}
     assert edits.of(["no_such_file.py:3"], EVERYWHERE) == {"no_such_file.py:3": []}
     other = line_of("rank = x")
     edits.set(other, number_of(edits, other, "x.argsort(dim=1, descending=True).argsort(dim=1)"), True)

@@ -17,7 +17,7 @@ from typing import Any
 from parity.common.diagnosis import limits
 from parity.torch_impl.external.experiments.constructors import Constructed, constructing
 from parity.torch_impl.external.experiments.edits import Edit, Known, edits_of
-from parity.torch_impl.external.experiments.syntax import is_self
+from parity.torch_impl.external.experiments.syntax import called, is_self
 
 # Of a statement, what is shown of it.
 _LONGEST_SHOWN = 160
@@ -29,6 +29,11 @@ _SHORTEST_SHOWN = 12
 _OF_COMPLEX = (
     *("conj", "complex", "polar", "view_as_complex", "view_as_real", "real", "imag", "mH"),
     *("fft", "ifft", "rfft", "irfft", "fft2", "ifft2", "rfft2", "irfft2", "stft", "istft"),
+)
+# Functions whose effects are none of a model.
+_OUTSIDE = (
+    *("open", "save", "savez", "dump", "write", "unlink", "rmtree", "makedirs", "mkdir", "rename"),
+    *("system", "Popen", "check_call", "check_output"),
 )
 _Block = tuple[ast.AST, str, int]
 
@@ -203,11 +208,7 @@ class CodeEdits:
             source, number = self._place_of(line)
             found = None if source is None else source.statement(number)
             block, function = found or (None, None)
-            if (
-                block is None
-                or function is None
-                or isinstance(getattr(block[0], block[1])[block[2]], ast.While)
-            ):
+            if block is None or function is None or _stays(getattr(block[0], block[1])[block[2]]):
                 self._edits[line] = []
             else:
                 self._edits[line] = edits_of(*block, _known(function, number))
@@ -290,6 +291,11 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
     for each in code.co_consts:
         if isinstance(each, CodeType):
             yield from _codes(each)
+
+
+def _stays(statement: ast.stmt) -> bool:
+    """Whether a statement is left as it is: a loop that may not end then, and what writes files or starts programs."""
+    return isinstance(statement, ast.While) or any(called(e) in _OUTSIDE for e in ast.walk(statement))
 
 
 def _known(function: ast.AST, line: int) -> Known:
