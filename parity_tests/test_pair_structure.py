@@ -218,19 +218,19 @@ WRONG = [
         "ordered",
         "Ordered",
         "0",
-        [("forward/norm0", "operation:sequence", "where Keras computes tanh(norm0)")],
+        [("forward/norm0", "operation:sequence", "what Keras computes is `function(norm(x))`")],
     ),
     (
         "ordered",
         "Ordered",
         "1, function",
-        [("forward/norm1", "operation:sequence", "where Keras computes tanh(norm1)")],
+        [("forward/norm1", "operation:sequence", "what Keras computes is `function(norm(x))`")],
     ),
     (
         "reordered",
         "Ordered",
         "0",
-        [("forward/norm1", "operation:sequence", "where Keras computes tanh(dense1)")],
+        [("forward/norm1", "operation:sequence", "what Keras computes is `norm(function(x))`")],
     ),
     (
         "drops",

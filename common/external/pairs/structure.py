@@ -133,6 +133,10 @@ def _as_code(
     if found is None:
         return [*told]
     (edit, _), text, fix = found, why.text, f"{why.fix}; " * bool(why.fix)
+    if edit.kind == "sequence":
+        # The operation that is put right is a part of what changes its place.
+        confirmed = why.confidence == "confirmed"
+        return [Attribution(edit.explanation(confirmed, why.evidence, why.layers), (edit,))]
     if edit.line not in lines:
         text, fix = f"{text}; that is, {edit.text}", ""
     return [Attribution(replace(why, text=text, fix=fix + edit.fix), (edit,))]
