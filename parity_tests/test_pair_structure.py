@@ -633,7 +633,7 @@ WRONG = [
         "modulated",
         "Modulated",
         "mean",
-        [("forward/norm", "operation:too_much", "mean(wide, axis=(1,)) where Keras goes on with wide")],
+        [("forward/norm", "operation:sequence", "what Keras computes is `self.norm(y).mean(1)`")],
     ),
     (
         "states",
@@ -946,6 +946,7 @@ def test_once_the_time_for_all_places_is_over_one_finding_stands_for_what_is_beh
     ports: Ports, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "LONGEST_IN_ALL", -1.0)
+    monkeypatch.setattr(limits, "LONGEST_EDITS", -1.0)
     found = ports.diagnosed("images", "Images", "corners, crop")
     (finding,) = found.findings
     assert (finding.name, finding.explanation) == ("forward/merged", None)
