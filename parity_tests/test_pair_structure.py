@@ -815,7 +815,7 @@ WRONG = [
     ),
 ]
 # What the experiment explains with these weights, and not with others.
-LIKELY = {("Drops", "rate"), ("Modulated", "mean")}
+LIKELY = {("Drops", "rate")}
 
 
 # One of each kind of layer; test_pair_differences.py has each kind of difference.
