@@ -213,6 +213,14 @@ def test_a_live_model_has_what_its_constructors_make_with_edits(module: ModuleTy
     with pytest.raises(ValueError, match="other weights"):
         differs("return Ramp", "return Ramp(5)")
     np.testing.assert_array_equal(model.forward(1.0), plain)
+    # One that is refused leaves those in force that were.
+    where = line_of("self.scale")
+    edits.set(where, number_of(edits, where, "self.scale = width ** 0.5"), True)
+    with_one = model.forward(1.0)
+    with pytest.raises(ValueError, match="other weights"):
+        differs("return Ramp", "return Ramp(5)")
+    np.testing.assert_array_equal(model.forward(1.0), with_one)
+    assert (with_one != plain).all()
     edits.clear()
     assert model._modules.keys() == {"abs", "sign"}
 

@@ -131,7 +131,7 @@ class _Trials:
 
     def __init__(self, view: View, deviation: Callable[[Sequence[CodeEdit]], float]) -> None:
         self._view, self._deviation = view, deviation
-        self._ends = view.bench.edited + limits.LONGEST_EDITS_HERE
+        self._ends = min(limits.LONGEST_EDITS, view.bench.edited + limits.LONGEST_EDITS_HERE)
         self._before = view.left_with(())
         # Edits, one or some, and how much they leave of what Keras computes.
         self._nearer: list[tuple[int, list[CodeEdit]]] = []
@@ -139,17 +139,22 @@ class _Trials:
 
     def nearest(self) -> list[list[CodeEdit]]:
         """The edits after which the least is left."""
-        return [edits for _, edits in sorted(self._nearer, key=lambda found: found[0])[:_MOST_FIRST]]
+        return self._by_what_is_left()[:_MOST_FIRST]
+
+    def _by_what_is_left(self) -> list[list[CodeEdit]]:
+        return [edits for _, edits in sorted(self._nearer, key=lambda found: found[0])]
 
     def one_of(self, first: list[CodeEdit], edits: Iterable[CodeEdit]) -> tuple[list[CodeEdit], float] | None:
-        """What agrees with one more than some edits."""
+        """What agrees with one more than some edits; None where nothing does, time is over, or these are as many as are made at once."""
         before = next((left for left, several in self._nearer if several == first), self._before)
-        for edit in edits:
+        for edit in edits if len(first) < _MOST_AT_ONCE else ():
+            if self._view.bench.edited > self._ends:
+                return None
             both = [*first, edit]
             if edit in first or tuple(both) in self._tried:
                 continue
             self._tried.add(tuple(both))
-            seen = _seen(self._view, both, self._ends)
+            seen = self._seen(both)
             left = self._deviation(both) if self._view.end in seen else math.inf
             if left <= limits.LIVE_FLOAT64:
                 return self._needed(both, left)
@@ -167,32 +172,24 @@ class _Trials:
 
     def together(self) -> tuple[list[CodeEdit], float] | None:
         """What agrees with several at once that each bring it nearer."""
-        single = [
-            edits[0] for _, edits in sorted(self._nearer, key=lambda found: found[0]) if len(edits) == 1
-        ]
+        single = [edits[0] for edits in self._by_what_is_left() if len(edits) == 1]
         for _ in range(_MOST_AT_ONCE - 1):
             for first in self.nearest():
                 if found := self.one_of(first, single[:_MOST_NEARER]):
                     return found
         return None
 
-
-def _seen(view: View, edits: Sequence[CodeEdit], ends: float) -> frozenset[int]:
-    """What torch's model gives of what Keras computes, with edits; nothing where it cannot be run so, or time is over, as after so many seconds of edits."""
-    if _is_over(view.bench) or view.bench.edited > ends:
-        return frozenset()
-    began = view.bench.busy
-    try:
-        with made(view.bench, edits):
-            return view.seen()
-    except ExternalModelError:
-        return frozenset()
-    finally:
-        view.bench.edited += view.bench.busy - began
-
-
-def _is_over(bench: Bench) -> bool:
-    return bench.edited > limits.LONGEST_EDITS
+    def _seen(self, edits: Sequence[CodeEdit]) -> frozenset[int]:
+        """What torch's model gives of what Keras computes, with edits; nothing where it cannot be run so."""
+        bench = self._view.bench
+        began = bench.busy
+        try:
+            with made(bench, edits):
+                return self._view.seen()
+        except ExternalModelError:
+            return frozenset()
+        finally:
+            bench.edited += bench.busy - began
 
 
 def fitting_edit(
@@ -212,7 +209,7 @@ def fitting_edit(
         others: that are edited, too, as `ExternalWorker.code_edits` takes them.
     """
     for edit in _edits(bench, lines, of_gradients, others):
-        if _is_over(bench):
+        if bench.edited > limits.LONGEST_EDITS:
             return None
         began = bench.busy
         left = deviation(edit)

@@ -132,14 +132,15 @@ def _as_code(
     found = fitting_edit(bench, lines, lambda edit: deviation([edit]), others=built_by)
     if found is None:
         return [*told]
-    (edit, _), text, fix = found, why.text, f"{why.fix}; " * bool(why.fix)
+    edit, _ = found
     if edit.kind == "sequence":
         # The operation that is put right is a part of what changes its place.
-        confirmed = why.confidence == "confirmed"
-        return [Attribution(edit.explanation(confirmed, why.evidence, why.layers), (edit,))]
-    if edit.line not in lines:
-        text, fix = f"{text}; that is, {edit.text}", ""
-    return [Attribution(replace(why, text=text, fix=fix + edit.fix), (edit,))]
+        why = edit.explanation(why.confidence == "confirmed", why.evidence, why.layers)
+    elif edit.line not in lines:
+        why = replace(why, text=f"{why.text}; that is, {edit.text}", fix=edit.fix)
+    else:
+        why = replace(why, fix=f"{why.fix}; {edit.fix}" if why.fix else edit.fix)
+    return [Attribution(why, (edit,))]
 
 
 def _results(substitution: Substitution) -> tuple[int, int, int]:

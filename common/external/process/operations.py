@@ -66,7 +66,7 @@ class Sought:
             self.found |= {*rows_alike(self._prints, fingerprint(array))}
 
     def _may_be(self, smallest: float, largest: float, size: int) -> bool:
-        """Whether any may have these ends, which is soon seen; of what is not finite nothing is."""
+        """Whether any of a size has this smallest and this largest number, or these are not finite: seen sooner than a whole fingerprint."""
         if not math.isfinite(smallest + largest):
             return True
         ends = self._prints[self._prints[:, 0] == size, COUNTS : COUNTS + 2]

@@ -63,8 +63,8 @@ class _Source:
                 function.__code__ = code
             raise
 
-    def statement(self, line: int) -> tuple[_Block, ast.AST | None] | None:
-        """Where the innermost statement of a line stands, and the function that it is in; None where there is none."""
+    def statement(self, line: int) -> tuple[_Block, ast.AST] | None:
+        """Where the innermost statement of a line stands, and the function that it is in; None where there is no such."""
         found, function, node = None, None, self.tree
         while node is not None:
             inner = None
@@ -77,7 +77,7 @@ class _Source:
             if isinstance(inner, ast.FunctionDef):
                 function = inner
             node = inner
-        return None if found is None else (found, function)
+        return None if found is None or function is None else (found, function)
 
 
 class CodeEdits:
@@ -137,6 +137,7 @@ class CodeEdits:
         except Exception as error:
             self._in_force = before
             self._run(_file(line))
+            self._construct()
             raise ValueError(f"{line} cannot run with this edit: {error}") from error
 
     def _construct(self) -> None:
@@ -203,15 +204,22 @@ class CodeEdits:
         """The source of a line, and its number in it."""
         return self._source(_file(line)), int(line.rpartition(":")[2])
 
+    def _statement_at(self, line: str) -> tuple[_Source, _Block, ast.stmt, ast.AST] | None:
+        """The source of a line, where its innermost statement stands, this, and the function that it is in; None where it is in none."""
+        source, number = self._place_of(line)
+        found = None if source is None else source.statement(number)
+        if source is None or found is None:
+            return None
+        (holder, field, place), function = found
+        return source, found[0], getattr(holder, field)[place], function
+
     def _of_line(self, line: str) -> list[Edit]:
         if line not in self._edits:
-            source, number = self._place_of(line)
-            found = None if source is None else source.statement(number)
-            block, function = found or (None, None)
-            if block is None or function is None or _stays(getattr(block[0], block[1])[block[2]]):
-                self._edits[line] = []
-            else:
-                self._edits[line] = edits_of(*block, _known(function, number))
+            self._edits[line] = []
+            if found := self._statement_at(line):
+                _, block, statement, function = found
+                if not _stays(statement):
+                    self._edits[line] = edits_of(*block, _known(function, self._place_of(line)[1]))
         return self._edits[line]
 
     def _around(self, line: str) -> Iterator[str]:
@@ -224,12 +232,11 @@ class CodeEdits:
 
     def _built_by(self, line: str) -> Iterator[str]:
         """The lines that make what a line takes of its module; none where the model cannot be built once more."""
-        source, number = self._place_of(line)
-        found = None if source is None else source.statement(number)
-        if source is None or found is None or found[1] is None:
+        found = self._statement_at(line)
+        if found is None:
             return
-        block, function = found
-        numbers = constructing(source.tree, getattr(block[0], block[1])[block[2]], function)
+        source, _, statement, function = found
+        numbers = constructing(source.tree, statement, function)
         if numbers and self._constructed is None:
             try:
                 with _limited():
@@ -242,14 +249,14 @@ class CodeEdits:
 
     def _rest(self, line: str) -> Iterator[str]:
         """The other lines of a function at which statements begin, the nearest first."""
-        source, number = self._place_of(line)
-        found = None if source is None else source.statement(number)
-        if found is None or found[1] is None:
+        found = self._statement_at(line)
+        if found is None:
             return
+        *_, statement, function = found
         lines = {
-            each.lineno for each in ast.walk(found[1]) if isinstance(each, ast.stmt) and each is not found[1]
+            each.lineno for each in ast.walk(function) if isinstance(each, ast.stmt) and each is not function
         }
-        own = getattr(found[0][0], found[0][1])[found[0][2]].lineno
+        own = statement.lineno
         for other in sorted(lines - {own}, key=lambda each: abs(each - own)):
             yield f"{_file(line)}:{other}"
 

@@ -7,7 +7,15 @@ import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from parity.torch_impl.external.experiments.syntax import argument, called, changed, code, number, value_of
+from parity.torch_impl.external.experiments.syntax import (
+    argument,
+    called,
+    changed,
+    code,
+    number,
+    renamed,
+    value_of,
+)
 
 _ON_OFF = (True, False)
 _POOLED = (
@@ -83,14 +91,9 @@ def other_settings(node: ast.Call) -> Iterator[ast.expr]:
         yield from _by_neighbours(node, name)
     for place, each in enumerate(node.keywords):
         if other := _OTHER_NAMES.get(each.arg or ""):
-            renamed = changed(each, arg=other)
-            function = node.func
-            if each.arg in ("beta", "delta"):
-                called_so = _OTHER_LOSSES.get(name, name)
-                field = "attr" if isinstance(function, ast.Attribute) else "id"
-                function = changed(function, **{field: called_so})
-            keywords = [*node.keywords[:place], renamed, *node.keywords[place + 1 :]]
-            yield changed(node, func=function, keywords=keywords)
+            by = renamed(node, _OTHER_LOSSES[name]) if name in _OTHER_LOSSES else node
+            keywords = [*node.keywords[:place], changed(each, arg=other), *node.keywords[place + 1 :]]
+            yield changed(by, keywords=keywords)
     if name in ("norm", "vector_norm", "pairwise_distance", "cdist"):
         yield code("V.square()", V=node)
 
