@@ -258,7 +258,12 @@ WRONG = [
         [("forward/head", "operation:left_out", "where Keras computes bent * a mask")],
     ),
     ("drops", "Drops", "more", [("forward/output", "operation:too_much", "head * a mask")]),
-    ("drops", "Drops", "before", [("forward/head", "operation:sequence", "sigmoid(middle) * a mask")]),
+    (
+        "drops",
+        "Drops",
+        "before",
+        [("forward/head", "operation:sequence", "`F.dropout(torch.sigmoid(y), share, self.training)`")],
+    ),
     (
         "drops",
         "Drops",
