@@ -45,7 +45,7 @@ from parity.common.record.header import header_of, write_summary
 from parity.common.spec import Placement, ScriptInfo
 from parity.common.spec.external.mapping import read_mapping
 from parity_tests.helpers import ROOT
-from parity_tests.recorded.followed import CROSS, FAULTS, LATER, RANK_FAULTS, STEPS, Due
+from parity_tests.recorded.followed import CROSS, FAULTS, LATER, RANK_FAULTS, STEPS, TWO, Due
 
 _ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
 
@@ -67,7 +67,7 @@ def told(folder: Path, first: str, second: str, by: str = "mapping.yaml") -> tup
     """Both judgements, which never contradict each other."""
     mapping = read_mapping(folder / by)
     pair = [read_record(folder / name) for name in (first, second)]
-    if "keras" in f"{first} {second}" or by != "mapping.yaml":
+    if "keras" in f"{first} {second}" or first == "two" or by != "mapping.yaml":
         pair = [mapped(record, mapping) for record in pair]
     comparison, diagnosis = judge(pair).comparisons[0], diagnose_recorded(pair[0], pair[1])
     assert comparison.verdict == diagnosis.verdict
@@ -79,6 +79,7 @@ CASES = [
     *(("keras", f"keras_{fault}", due) for fault, due in CROSS.items()),
     *(("torch", f"torch_keras_{fault}", due) for fault, due in CROSS.items()),
     *(("keras", f"keras_torch_{fault}", due) for fault, due in CROSS.items()),
+    *(("two", f"two_{fault}", due) for fault, due in TWO.items()),
     # Keras's momentum has the rate in it, torch's has not.
     ("torch_drops", "keras_rate drops", [("update", LATER)]),
     ("keras_drops", "torch_rate drops", [("update", LATER)]),
@@ -566,8 +567,8 @@ class Nothing:
 
     def put_slots(self, slots: dict) -> None: ...
 
-    def slot_factor(self, slot: str) -> float:
-        return 1.0
+    def slot_factors(self, slot: str) -> dict:
+        return {}
 
 
 def test_once_the_states_take_too_much_a_few_steps_are_kept(

@@ -86,8 +86,8 @@ class Recorder(ScriptRecorder):
         Args:
             out: a new folder, or with `overwrite` one of an earlier record.
             model: as it is trained, built.
-            optimizer: of Keras. Without it the learning rate is not recorded, nor is the gradient's norm unless
-                `gradients` are given to `step`.
+            optimizer: of Keras; several where each updates some of the tensors, of which the first one's learning rate is recorded.
+                Without it that is not recorded, nor is the gradient's norm unless `gradients` are given to `step`.
             name: what is trained; records are compared where it is equal.
             global_batch_size: for the reports.
             mapping: mapping.yaml or what it was read into. Keras's names are the ones it maps to; tensors that it
@@ -111,7 +111,9 @@ class Recorder(ScriptRecorder):
                 to follow.
             ExternalModelError: the mapping cannot be read.
         """
-        self._model, self._optimizer = model, optimizer
+        several = optimizer if isinstance(optimizer, list | tuple) else [optimizer]
+        self._model, self._optimizers = model, [each for each in several if each is not None]
+        only = self._optimizers[0] if len(self._optimizers) == 1 else None
         self._mapping = mapping_of(mapping)
         if is_keras2(model):
             raise RecordError(
@@ -132,14 +134,14 @@ class Recorder(ScriptRecorder):
         def refused() -> str | None:
             if world > 1:
                 return f"needs one replica, and there are {world}"
-            if optimizer is None:
+            if not self._optimizers:
                 return "needs the optimizer, whose slots and gradients it is about"
             return "needs another precision: float16 skips steps" if precision == "float16_mixed" else None
 
-        live = LiveState(model, optimizer)
-        observer = ModelObserver(model, optimizer, frozen)
+        live = LiveState(model, self._optimizers)
+        observer = ModelObserver(model, only, frozen)
         invariants = checkable(
-            optimizer=optimizer is not None, gradients=False, modes=False, ranks=1, sharded=False
+            optimizer=only is not None, gradients=False, modes=False, ranks=1, sharded=False
         )
         kept = open_states(Path(out), states, follow, "tensorflow", self._mapping, live, refused)
         script_info = ScriptInfo.parse(
@@ -165,7 +167,7 @@ class Recorder(ScriptRecorder):
             out, script_info, facts, order, every, _LAG if on_gpu else 0, kept, observer, overwrite
         )
         self._state("initial", self._final_state())
-        self._write_outline(lambda: outline(model, model.name, None, optimizer))
+        self._write_outline(lambda: outline(model, model.name, None, only))
         self._cost = 0.0
         self._before: list[tf.Variable] = []
         self._first = [_like(variable) for variable in self._live] if self.writes else []
@@ -183,10 +185,11 @@ class Recorder(ScriptRecorder):
         self._giving = tf.Variable(False, trainable=False)
         self._given = [_like(variable) for variable in self._live] if isinstance(kept, Follower) else []
         self._injected: set[str] = set()
+        self._reached: set[int] = set()  # places of tensors that updates have had a gradient of
         self._copy, self._norms = tf.function(self._copied), tf.function(self._normed)
         self._layers = self._watched(taps)
-        if optimizer is not None:
-            self._wrap(optimizer)
+        for each in self._optimizers:
+            self._wrap(each)
         self._begin_step()
         self._keep_parameters()
 
@@ -230,7 +233,8 @@ class Recorder(ScriptRecorder):
         if loss is not None or loss_sum is not None or count:
             self.add(loss, count, ids, loss_sum=loss_sum)
         if gradients is not None:
-            self._see(list(gradients), self._model.trainable_variables)
+            own = self._optimizers[0] if self._optimizers else None
+            self._see(list(gradients), self._model.trainable_variables, own)
         self._end(*self._added())
 
     def _end_batch(self, numbers: tf.Tensor, ids: Any = None, summed: bool = False) -> None:
@@ -277,11 +281,11 @@ class Recorder(ScriptRecorder):
         def watched(grads: Any, trainable_variables: Any = None) -> Any:
             grads = list(grads)
             if trainable_variables is None:
-                self._see(grads, optimizer._trainable_variables)
+                self._see(grads, optimizer._trainable_variables, optimizer)
                 grads = self._replaced(grads, optimizer._trainable_variables)
             else:
                 trainable_variables = list(trainable_variables)
-                self._see(grads, trainable_variables)
+                self._see(grads, trainable_variables, optimizer)
                 grads = self._replaced(grads, trainable_variables)
             return apply(grads, trainable_variables)
 
@@ -292,8 +296,8 @@ class Recorder(ScriptRecorder):
 
     def _unwatch(self) -> None:
         super()._unwatch()
-        if self._optimizer is not None:
-            self._optimizer.__dict__.pop("apply", None)
+        for each in self._optimizers:
+            each.__dict__.pop("apply", None)
 
     def _watched(self, taps: bool | Sequence[str]) -> LayerTaps | None:
         if taps is False:
@@ -304,7 +308,7 @@ class Recorder(ScriptRecorder):
         found.open(self.taps_now)
         return found
 
-    def _see(self, gradients: list[Any], variables: Sequence[Any]) -> None:
+    def _see(self, gradients: list[Any], variables: Sequence[Any], optimizer: Any) -> None:
         """Keep what is known before an update, as part of the step's graph where it has one."""
         if tf.distribute.get_strategy().num_replicas_in_sync > 1:
             return
@@ -313,7 +317,7 @@ class Recorder(ScriptRecorder):
             return
 
         def looked_at() -> tf.Tensor:
-            scale = getattr(self._optimizer, "dynamic_scale", None)
+            scale = getattr(optimizer, "dynamic_scale", None)
             factor = 1.0 if scale is None else 1 / tf.cast(tf.convert_to_tensor(scale), tf.float64)
             if self._first:
                 tf.cond(self._keeping, lambda: self._keep(pairs, factor), lambda: tf.constant(False))
@@ -321,7 +325,7 @@ class Recorder(ScriptRecorder):
 
         # One branch, which is not taken at most steps: each operation of a graph has its price.
         taken = tf.cond(self._measuring, looked_at, lambda: tf.constant(NAN, tf.float64))
-        update = tf.stack([self._rate(), taken])
+        update = tf.stack([self._rate(optimizer), taken])
         self._seen.assign(tf.concat([[update], self._seen[: _TOGETHER - 1], self._seen[_TOGETHER:] + 1], 0))
 
     def _replaced(self, gradients: list[Any], variables: Sequence[Any]) -> list[Any]:
@@ -352,6 +356,9 @@ class Recorder(ScriptRecorder):
         if wanted != self._keeps_now:
             self._keeps_now = wanted
             self._keeping.assign(wanted)
+        if wanted and len(self._optimizers) > 1:
+            for copy in self._first:
+                copy.assign(tf.zeros_like(copy))  # of an optimizer that has no turn at this step
         given = self._states.given(self.count)
         if self._given:
             self._giving.assign(given is not None)
@@ -369,7 +376,7 @@ class Recorder(ScriptRecorder):
 
     def _gradients_now(self) -> State:
         """Those of the step at hand, by native name."""
-        return {name: copy.numpy() for name, copy in zip(self._names, self._first, strict=True)}
+        return {self._names[place]: self._first[place].numpy() for place in sorted(self._reached)}
 
     def _keep(self, pairs: Sequence[tuple[Any, Any]], factor: Any) -> tf.Tensor:
         """Copy the gradients of the first step."""
@@ -377,12 +384,14 @@ class Recorder(ScriptRecorder):
         for gradient, variable in pairs:
             place = places.get(id(_tensor_of(variable)))
             if place is not None:
+                self._reached.add(place)
                 value = tf.convert_to_tensor(gradient)
                 self._first[place].assign(value * tf.cast(factor, value.dtype))
         return tf.constant(True)
 
-    def _rate(self) -> tf.Tensor:
-        rate = NAN if self._optimizer is None else self._optimizer.learning_rate
+    def _rate(self, optimizer: Any) -> tf.Tensor:
+        first = bool(self._optimizers) and optimizer is self._optimizers[0]
+        rate = optimizer.learning_rate if first else NAN
         return tf.cast(tf.convert_to_tensor(rate), tf.float64)
 
     @property
@@ -451,6 +460,10 @@ class Recorder(ScriptRecorder):
         """Learning rate and norm of the gradient of each of the last steps; NaN where it is not known which is whose."""
         *updates, (calls, _) = seen.numpy().tolist()
         new, self._calls = int(calls) - self._calls, int(calls)
+        if len(self._optimizers) > 1:
+            rows = updates[: min(new, len(updates))]
+            rate = next((rate for rate, _ in rows if not math.isnan(rate)), NAN)
+            return [[rate, math.hypot(*(norm for _, norm in rows)) if rows else NAN]]
         # One step may have several updates, of which the last is taken.
         known = new == steps or (steps == 1 and new > 0)
         self._chunk = _TOGETHER if new == steps and self.count >= ALWAYS and not self._lag else 1

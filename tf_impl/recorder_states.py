@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -21,11 +23,8 @@ class LiveState(Live):
 
     read, assign = staticmethod(array_of), staticmethod(names.assign)
 
-    def __init__(self, model: keras.Model, optimizer: keras.optimizers.Optimizer) -> None:
-        self._model, self._optimizer = model, optimizer
-        self._kind, self._table = next(
-            (SLOTS[cls] for cls in type(optimizer).__mro__ if cls in SLOTS), ("", {})
-        )
+    def __init__(self, model: keras.Model, optimizers: Sequence[keras.optimizers.Optimizer]) -> None:
+        self._model, self._optimizers = model, optimizers
 
     def tensors(self) -> dict[str, Any]:
         """Those of the model, without states of random generators."""
@@ -33,25 +32,39 @@ class LiveState(Live):
 
     def slots(self) -> dict[str, dict[str, Any]]:
         """Those of a class that is not known all as one."""
-        if not self._optimizer.built:
-            return {}
-        if not self._kind:
-            known = {id(self._optimizer.iterations), id(self._optimizer._learning_rate)}
-            rest = [v for v in self._optimizer.variables if id(v) not in known and "float" in str(v.dtype)]
-            return {"own": {variable.path.partition("/")[2]: variable for variable in rest}}
+        found: dict[str, dict[str, Any]] = {}
         named = {id(v): name for name, v in without_ties(self.tensors()).items()}
-        trained = self._optimizer._trainable_variables
-        return {
-            slot: {named[id(v)]: own for v, own in zip(trained, variables, strict=True) if id(v) in named}
-            for slot, attribute in self._table.items()
-            if (variables := getattr(self._optimizer, attribute, None))
-        }
+        for optimizer in self._optimizers:
+            if not optimizer.built:
+                continue
+            kind, table = _known(optimizer)
+            if not kind:
+                known = {id(optimizer.iterations), id(optimizer._learning_rate)}
+                rest = [v for v in optimizer.variables if id(v) not in known and "float" in str(v.dtype)]
+                found.setdefault("own", {}).update({v.path.partition("/")[2]: v for v in rest})
+            trained = optimizer._trainable_variables
+            for slot, attribute in table.items():
+                variables = getattr(optimizer, attribute, None) or ()
+                for variable, own in zip(trained, variables, strict=bool(variables)):
+                    if id(variable) in named:
+                        found.setdefault(slot, {})[named[id(variable)]] = own
+        return found
 
-    def slot_factor(self, slot: str) -> float:
+    def slot_factors(self, slot: str) -> dict[str, float]:
         """By which torch's slot is multiplied to be Keras's."""
-        if not self._kind:
-            return float("nan")
-        if slot != "momentum_velocity":
-            return 1.0
-        rate = float(keras.ops.convert_to_numpy(self._optimizer.learning_rate))
-        return -rate if self._kind == "sgd" else rate
+        found = {}
+        named = {id(v): name for name, v in without_ties(self.tensors()).items()}
+        for optimizer in (each for each in self._optimizers if each.built):
+            kind, factor = _known(optimizer)[0], 1.0
+            if not kind:
+                factor = math.nan
+            elif slot == "momentum_velocity":
+                rate = float(keras.ops.convert_to_numpy(optimizer.learning_rate))
+                factor = -rate if kind == "sgd" else rate
+            found |= {named[id(v)]: factor for v in optimizer._trainable_variables if id(v) in named}
+        return found
+
+
+def _known(optimizer: keras.optimizers.Optimizer) -> tuple[str, dict[str, str]]:
+    """An optimizer's kind and Keras's attributes of its slots by ours; "" of a class that is not known."""
+    return next((SLOTS[cls] for cls in type(optimizer).__mro__ if cls in SLOTS), ("", {}))

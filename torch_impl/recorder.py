@@ -91,8 +91,9 @@ class Recorder(ScriptRecorder):
         Args:
             out: a new folder, or with `overwrite` one of an earlier record.
             model: as it is trained; wrapped (DDP, compiled) or not.
-            optimizer: of torch.optim, or a wrapper with one in `.optimizer`. Without it the learning rate is not
-                recorded, nor is the gradient's norm unless `gradients()` is called.
+            optimizer: of torch.optim, or a wrapper with one in `.optimizer`; several where each updates some of the tensors, of
+                which the first one's learning rate is recorded. Without it that is not recorded, nor is the gradient's norm unless
+                `gradients()` is called.
             name: what is trained; records are compared where it is equal.
             global_batch_size: for the reports.
             mapping: mapping.yaml or what it was read into; the states are then written by Keras's names.
@@ -118,7 +119,8 @@ class Recorder(ScriptRecorder):
         """
         self._model = _unwrapped(model)
         self._trained = names.trained(self._model)
-        self._mapping, self._optimizer = mapping_of(mapping), _torch_optimizer(optimizer)
+        self._mapping, self._optimizers = mapping_of(mapping), _torch_optimizers(optimizer)
+        only = self._optimizers[0] if len(self._optimizers) == 1 else None
         tensors = names.tensors(self._model)
         lazy = next((n for n, tensor in tensors.items() if torch.nn.parameter.is_lazy(tensor)), None)
         if lazy is not None:
@@ -137,15 +139,15 @@ class Recorder(ScriptRecorder):
                 return f"needs distributed=True where several ranks train, and there are {world}"
             if self._sharded and states:
                 return "needs a model that each rank holds whole, and this one is sharded"
-            if self._optimizer is None:
+            if not self._optimizers:
                 return "needs the optimizer, whose slots and gradients it is about"
             return "needs another precision: float16 skips steps" if precision == "float16_mixed" else None
 
-        live = LiveState(self._model, self._optimizer)
-        observer = ModelObserver(self._model, self._optimizer, frozen)
+        live = LiveState(self._model, self._optimizers)
+        observer = ModelObserver(self._model, only, frozen)
         ranks = world if self._distributed else 1
         invariants = checkable(
-            optimizer=self._optimizer is not None,
+            optimizer=only is not None,
             gradients=True,
             modes=observer.has_modes,
             ranks=ranks,
@@ -181,22 +183,24 @@ class Recorder(ScriptRecorder):
         )
         self._seen: dict[str, Any] = {}  # norms of the step at hand by name
         self._rate, self._cost, self._first = NAN, 0.0, True
+        self._seen_of: set[int] = set()  # optimizers whose gradients were seen in this step, by identity
+        # The gradients of the step at hand, where they are kept or compared, and the ranks' mean.
+        self._made: tuple[State, State] = {}, {}
+        self._first_gradients: State = {}
         self._ranks: tuple[Sequence[float], Sequence[Ids]] = (), ()  # as in `StepObservation`
         self._before: list[Tensor] = []
         self._copied = False  # whether `_before` holds the parameters before this step's update
         if initial:
             self._state("initial", initial)
-        self._write_outline(
-            lambda: outline(self._model, type(self._model).__qualname__, None, self._optimizer)
-        )
+        self._write_outline(lambda: outline(self._model, type(self._model).__qualname__, None, only))
         self._layers = self._watched(model, taps)
         self._hooks: list[Any] = []
-        if self._optimizer is None:
+        if not self._optimizers:
             self._keep_parameters()
-        else:
-            self._hooks = [
-                self._optimizer.register_step_pre_hook(self._see_before),
-                self._optimizer.register_step_post_hook(lambda *_: self._see_after()),
+        for each in self._optimizers:
+            self._hooks += [
+                each.register_step_pre_hook(self._see_before),
+                each.register_step_post_hook(lambda *_: self._see_after()),
             ]
         self._trained_at = -1
         if isinstance(kept, StateKeeper):
@@ -214,16 +218,44 @@ class Recorder(ScriptRecorder):
             yield batch
         self._batch_ids = None
 
-    def before_update(self) -> None:
-        """What an optimizer that is given a closure calls in it, after backward: gradients and parameters as they are."""
-        self._observer.before_update()
-        self.gradients()
+    def before_update(self, optimizer: Any = None) -> None:
+        """What an optimizer that is given a closure calls in it, after backward: gradients and parameters as they are.
+
+        Args:
+            optimizer: of several, that one.
+
+        Raises:
+            RecordError: there are several optimizers, and it is none of them.
+        """
+        if not self._several:
+            self._observer.before_update()
+        self.gradients(optimizer)
         self._keep_parameters()
 
-    def gradients(self) -> None:
-        """Take the gradients as they are now: after backward, before they are clipped. Not needed without clipping."""
-        if "gradient" not in self._seen:
-            self._see_gradients()
+    def gradients(self, optimizer: Any = None) -> None:
+        """Take the gradients as they are now: after backward, before they are clipped. Not needed without clipping.
+
+        Args:
+            optimizer: of several, the one that is about to be given them.
+
+        Raises:
+            RecordError: there are several optimizers, and it is none of them.
+        """
+        optimizer = _torch_optimizer(optimizer)
+        trained = self._trained
+        if self._several:
+            if not any(each is optimizer for each in self._optimizers):
+                raise RecordError(
+                    f"step {self.count}: the recorder has {len(self._optimizers)} optimizers; say whose gradients these are, as in"
+                    " recorder.gradients(optimizer)"
+                )
+            held = {id(tensor) for group in optimizer.param_groups for tensor in group["params"]}
+            trained = {name: tensor for name, tensor in trained.items() if id(tensor) in held}
+        key = id(optimizer) if self._several else 0
+        there = {name: tensor for name, tensor in trained.items() if tensor.grad is not None}
+        if key not in self._seen_of and there:
+            self._seen_of.add(key)
+            self._see_gradients(trained, there)
 
     def step(self, loss: Any = None, count: float = 0, ids: Any = None, *, loss_sum: Any = None) -> None:
         """A step is over, the parameters are updated.
@@ -239,8 +271,9 @@ class Recorder(ScriptRecorder):
         """
         if loss is not None or loss_sum is not None or count:
             self.add(loss, count, ids, loss_sum=loss_sum)
-        if self._optimizer is None:
+        if self._several or not self._optimizers:
             self._see_parameters()
+        self._end_gradients()
         sums, received = self._added()
         if self._layers is not None and self.taps_now:
             self._end_taps(self._layers.table())
@@ -249,7 +282,8 @@ class Recorder(ScriptRecorder):
             sums, received = self._gathered(sums, received)
         self._end_step(self._launched(sums), received, self._cost)
         self._seen, self._rate, self._cost = {}, NAN, 0.0
-        if self._optimizer is None:
+        self._seen_of.clear()
+        if not self._optimizers:
             self._keep_parameters()
 
     def finish(self, evaluation: tuple[float, float, int] | None = None) -> None:
@@ -297,15 +331,21 @@ class Recorder(ScriptRecorder):
 
     def _see_before(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         """The optimizer is about to take its step."""
-        self._rate = float(optimizer.param_groups[0]["lr"])
+        if optimizer is self._optimizers[0]:
+            self._rate = float(optimizer.param_groups[0]["lr"])
         if any(given is not None for given in (*args, *kwargs.values()) if given is not optimizer):
             return  # a closure, by which it will compute gradients of its own
-        self.before_update()
+        self.before_update(optimizer)
 
     def _see_after(self) -> None:
-        """The optimizer has taken its step."""
-        self._observer.after_update()
-        self._see_parameters()
+        """An optimizer has taken its step."""
+        if not self._several:
+            self._observer.after_update()
+            self._see_parameters()
+
+    @property
+    def _several(self) -> bool:
+        return len(self._optimizers) > 1
 
     def _observed(self) -> StepObservation:
         observed = self._observer.observe()
@@ -317,38 +357,56 @@ class Recorder(ScriptRecorder):
         return self.writes and not self._sharded and self.pace.wants(self.count)
 
     @torch.no_grad()
-    def _see_gradients(self) -> None:
+    def _see_gradients(self, trained: dict[str, Tensor], there: dict[str, Tensor]) -> None:
+        """See those of the tensors that an update is of, and that have one."""
+        if self._first and not self._sharded and self.writes:
+            self._first_gradients |= {name: _array(_dense(t.grad)) for name, t in there.items()}
         began = time.perf_counter()
-        if self._first and not self._sharded:
-            self._first = False
-            self._keep_first()
-            began = time.perf_counter()
         if self._measures:
-            found = [_dense(t.grad) for t in self._trained.values() if t.grad is not None]
-            if found:
-                self._seen["gradient"] = _norm(found)
+            found = _norm([_dense(t.grad) for t in there.values()])
+            before = self._seen.get("gradient")
+            self._seen["gradient"] = found if before is None else torch.hypot(before, found)
             self._cost += time.perf_counter() - began
         if self._states is not None and self._states.wants(self.count):
-            self._keep_or_follow(self._exchange)
+            self._keep_or_follow(self._exchange, trained, there)
 
     @torch.no_grad()
-    def _exchange(self) -> None:
+    def _exchange(self, trained: dict[str, Tensor], there: dict[str, Tensor]) -> None:
         """Keep the gradients; or measure them, and update by the reference's."""
         assert self._states is not None
-        own = {n: _array(_dense(whole(t.grad))) for n, t in self._trained.items() if t.grad is not None}
-        follows = self._distributed and not self._sharded and isinstance(self._states, Follower)
-        self._states.saw(self.count, own, self._mean_gradients() if follows else None)
+        own, mean = self._made
+        own |= {name: _array(_dense(whole(t.grad))) for name, t in there.items()}
+        if self._distributed and not self._sharded and isinstance(self._states, Follower):
+            mean |= self._mean_gradients(trained)
+        if not self._several:
+            self._end_exchange()
         self._states.place_slots(self.count)
         for name, array in (self._states.given(self.count) or {}).items():
-            parameter = self._trained.get(name)
+            parameter = trained.get(name)
             # One that was not used stays so where its gradient is zero, as Keras gives it.
             if parameter is not None and (parameter.grad is not None or np.any(array)):
                 parameter.grad = tensor_like(array, parameter)
 
-    def _mean_gradients(self) -> State:
+    def _end_exchange(self) -> None:
+        """The gradients of all optimizers are there."""
+        assert self._states is not None
+        (own, mean), self._made = self._made, ({}, {})
+        self._states.saw(self.count, own, mean or None)
+
+    def _end_gradients(self) -> None:
+        """The step is over: hand on what is of all its optimizers together."""
+        if self._made[0]:
+            self._keep_or_follow(self._end_exchange)
+        if self._first_gradients:
+            found, self._first_gradients, self._first = self._first_gradients, {}, False
+            if self._mapping is not None:
+                found = self._mapping.gradients_to_keras(found)
+            self._state("first_gradients", _named(found))
+
+    def _mean_gradients(self, trained: dict[str, Tensor]) -> State:
         """What the gradients would be, had they been reduced over the ranks; one that a rank has not is zero there."""
         found = {}
-        for name, tensor in self._trained.items():
+        for name, tensor in trained.items():
             mean = torch.zeros_like(tensor) if tensor.grad is None else _dense(tensor.grad).clone()
             dist.all_reduce(mean)
             found[name] = _array(mean / dist.get_world_size())
@@ -368,16 +426,9 @@ class Recorder(ScriptRecorder):
         elif self._trained_at != self.count:
             self._evaluates()
 
-    def _keep_first(self) -> None:
-        found = {name: _array(_dense(t.grad)) for name, t in self._trained.items() if t.grad is not None}
-        if found and self.writes:
-            if self._mapping is not None:
-                found = self._mapping.gradients_to_keras(found)
-            self._state("first_gradients", _named(found))
-
     @torch.no_grad()
     def _keep_parameters(self) -> None:
-        if self._measures:
+        if self._measures and not self._copied:
             began = time.perf_counter()
             live = list(self._trained.values())
             if not self._before:
@@ -496,6 +547,12 @@ def _unwrapped(model: nn.Module) -> nn.Module:
         if not isinstance(inner, nn.Module):
             return model
         model = inner
+
+
+def _torch_optimizers(given: Any) -> list[Any]:
+    """Those that a recorder was given: none, one, or several."""
+    several = given if isinstance(given, list | tuple) else [given]
+    return [each for each in map(_torch_optimizer, several) if each is not None]
 
 
 def _torch_optimizer(optimizer: Any) -> Any:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -25,10 +28,8 @@ class LiveState(Live):
     def assign(tensor: Tensor, array: Array) -> None:
         tensor.copy_(tensor_like(array, tensor))
 
-    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        self._model, self._optimizer = model, optimizer
-        self._kind, table = next((SLOTS[cls] for cls in type(optimizer).__mro__ if cls in SLOTS), ("", {}))
-        self._canonical = {theirs: ours for ours, theirs in table.items()}
+    def __init__(self, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> None:
+        self._model, self._optimizers = model, optimizers
 
     def tensors(self) -> dict[str, Tensor]:
         """Those of the module."""
@@ -37,17 +38,29 @@ class LiveState(Live):
     def slots(self) -> dict[str, dict[str, Tensor]]:
         """Those of a class that is not known by its own words."""
         found: dict[str, dict[str, Tensor]] = {}
-        for name, parameter in names.trained(self._model).items():
-            for slot, value in self._optimizer.state.get(parameter, {}).items():
-                if isinstance(value, Tensor) and value.is_floating_point() and slot != "step":
-                    found.setdefault(self._canonical.get(slot, slot), {})[name] = value
+        trained = names.trained(self._model).items()
+        for optimizer in self._optimizers:
+            canonical = {theirs: ours for ours, theirs in _known(optimizer)[1].items()}
+            for name, parameter in trained:
+                for slot, value in optimizer.state.get(parameter, {}).items():
+                    if isinstance(value, Tensor) and value.is_floating_point() and slot != "step":
+                        found.setdefault(canonical.get(slot, slot), {})[name] = value
         return found
 
-    def slot_factor(self, slot: str) -> float:
+    def slot_factors(self, slot: str) -> dict[str, float]:
         """By which Keras's slot is multiplied to be torch's."""
-        if not self._kind:
-            return float("nan")
-        if slot != "momentum_velocity":
-            return 1.0
-        rate = float(self._optimizer.param_groups[0]["lr"])
-        return (-1 if self._kind == "sgd" else 1) / rate if rate else float("nan")
+        found = {}
+        named = {id(parameter): name for name, parameter in names.trained(self._model).items()}
+        for optimizer in self._optimizers:
+            kind = _known(optimizer)[0]
+            for group in optimizer.param_groups:
+                rate, factor = float(group["lr"]), 1.0 if kind else math.nan
+                if kind and slot == "momentum_velocity":
+                    factor = (-1 if kind == "sgd" else 1) / rate if rate else math.nan
+                found |= {named[id(p)]: factor for p in group["params"] if id(p) in named}
+        return found
+
+
+def _known(optimizer: torch.optim.Optimizer) -> tuple[str, dict[str, str]]:
+    """An optimizer's kind and torch's names of its slots by ours; "" of a class that is not known."""
+    return next((SLOTS[cls] for cls in type(optimizer).__mro__ if cls in SLOTS), ("", {}))

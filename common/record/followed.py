@@ -198,7 +198,8 @@ class Follower:
             )
         self._rates = read_record(reference).columns["learning_rate"]
         self._eps = 0.0
-        self._placed: dict[str, float] = {}
+        # By slot and tensor by which the reference's slots are multiplied, where it is of the other framework.
+        self._placed: dict[str, Mapping[str, float]] = {}
         self._before: State = {}
         self._given: set[str] = set()
         self._trained: set[str] = set()
@@ -251,18 +252,19 @@ class Follower:
         if step in self.steps and not self._placed:
             own = self._live.slots_now()
             kept = self._slots(step)
-            self._placed = {slot: self._factor(slot) for slot in {*own, *kept, *self._slots(step + 1)}}
-            factors = {
-                slot: factor * self._earlier(slot, step) * self._rescaled(slot, own)
-                for slot, factor in self._placed.items()
-            }
+            slots = {*own, *kept, *self._slots(step + 1)}
+            self._placed = {slot: self._live.slot_factors(slot) if self._other else {} for slot in slots}
             if step == self.steps[0]:
                 self._measures += _memories(step, kept, own)
-            both = {
-                slot: {n: np.multiply(a, factors[slot]) for n, a in kept[slot].items() if n in own[slot]}
-                for slot in kept.keys() & own.keys()
-                if math.isfinite(factors[slot])
-            }
+            both: Slots = {}
+            for slot in kept.keys() & own.keys():
+                times = self._earlier(slot, step) * self._rescaled(slot, own)
+                if math.isfinite(times):
+                    both[slot] = {
+                        name: np.multiply(array, times * self._factor(slot, name))
+                        for name, array in kept[slot].items()
+                        if name in own[slot] and math.isfinite(self._factor(slot, name))
+                    }
             self._begun = both
             self._live.put_slots(both)
 
@@ -322,10 +324,14 @@ class Follower:
             self._measures += self._averages(step, after, now)
         for slot in (slot for slot in sorted(kept) if self._shared(slot, kept, own)):
             theirs, mine = (
-                {name: array for name, array in s.items() if name not in self._own | unsure}
+                {
+                    name: array
+                    for name, array in s.items()
+                    if name not in self._own | unsure and math.isfinite(self._factor(slot, name))
+                }
                 for s in (kept[slot], own[slot])
             )
-            theirs = {name: np.multiply(array, self._placed[slot]) for name, array in theirs.items()}
+            theirs = {name: np.multiply(array, self._factor(slot, name)) for name, array in theirs.items()}
             # Keras makes all slots at once, torch when it needs them: one that is zero was not used.
             used = {n for s in (theirs, mine) for n, array in s.items() if np.any(array)}
             theirs, mine = ({n: a for n, a in s.items() if n in used} for s in (theirs, mine))
@@ -358,10 +364,13 @@ class Follower:
 
     def _shared(self, slot: str, kept: Slots, own: Slots) -> bool:
         """Whether both have a slot, and its meaning is known in both."""
-        return slot in kept and slot in own and math.isfinite(self._placed.get(slot, math.nan))
+        if slot not in kept or slot not in own or slot not in self._placed:
+            return False
+        return any(math.isfinite(self._factor(slot, name)) for name in {*kept[slot], *own[slot]})
 
-    def _factor(self, slot: str) -> float:
-        return self._live.slot_factor(slot) if self._other else 1.0
+    def _factor(self, slot: str, tensor: str) -> float:
+        """By which a slot of the reference's is multiplied; NaN where that is not known."""
+        return self._placed[slot].get(tensor, math.nan) if self._other else 1.0
 
     def _earlier(self, slot: str, step: int) -> float:
         """How many times larger the factor of a slot was at the step before: a velocity was made by the rate of then."""

@@ -34,8 +34,8 @@ class Live(ABC):
         """Return the slots that there are, by canonical slot where the optimizer's class is known, then by tensor."""
 
     @abstractmethod
-    def slot_factor(self, slot: str) -> float:
-        """Return by which a slot of the other framework is multiplied to have this one's meaning; NaN where that is not known."""
+    def slot_factors(self, slot: str) -> Mapping[str, float]:
+        """Return by tensor by which a slot of the other framework is multiplied to have this one's meaning; NaN where that is not known."""
 
     def first_names(self) -> dict[str, str]:
         """Return of each name of a tensor the first one of the same tensor."""

@@ -55,6 +55,13 @@ CROSS: dict[str, Due] = {
     "momentum": [("update", 1)],
     "weight decay": [("update", 0)],
 }
+# Of two optimizers, the second of which has its turn at each second step.
+TWO: dict[str, Due] = {
+    "": [],
+    "momentum": [("update", 1)],
+    "second rate": [("update", 0)],
+    "other turns": [("gradients", 0), ("update", 0)],
+}
 # Of two ranks that follow one process.
 RANK_FAULTS: dict[str, dict[str, Due]] = {
     "ddp": {

@@ -90,6 +90,29 @@ def loop(out: Path, fault: str = "", **options: Any) -> None:
             recorder.step(train_step(images[ids, :, :, None], classes[ids]), count=BATCH, ids=ids)
 
 
+def two(out: Path, **options: Any) -> None:
+    """An optimizer for the filters, and another kind for the head, which has its turn at each second step."""
+    model, sgd, loss_of = parts("")
+    adagrad = keras.optimizers.Adagrad(3e-3)
+    images, classes, _ = data()
+
+    @tf.function
+    def train_step(x: Any, y: Any, both: bool) -> Any:
+        with tf.GradientTape() as tape:
+            loss = loss_of(y, model(x, training=True))
+        filters, head = model.layers[0].trainable_variables, model.layers[-1].trainable_variables
+        of_filters, of_head = tape.gradient(loss, [filters, head])
+        sgd.apply_gradients(zip(of_filters, filters, strict=True))
+        if both:
+            adagrad.apply_gradients(zip(of_head, head, strict=True))
+        return loss
+
+    with Recorder(out, model, [sgd, adagrad], **options) as recorder:
+        for step, ids in enumerate(batches(False)):
+            loss = train_step(images[ids, :, :, None], classes[ids], step % 2 == 0)
+            recorder.step(loss, count=BATCH, ids=ids)
+
+
 def main(folder: Path) -> None:
     """All scripts."""
     mapping = folder / "mapping.yaml"
@@ -106,6 +129,7 @@ def main(folder: Path) -> None:
     fit(folder / "recurrent", "recurrent", states=True)
     fit(folder / "keras_drops", "rate drops", states=True)
     loop(folder / "keras_decayed by hand", "by hand", follow=folder / "decayed", mapping=mapping)
+    two(folder / "two", states=True)
     loop(folder / "keras_loop", follow=folder / "keras")
     loop(folder / "keras_loop_scaled", "loss scale", follow=folder / "keras")
 

@@ -29,6 +29,7 @@ from parity_tests.recorded.followed import (
     SAMPLES,
     STEPS,
     TOKENS,
+    TWO,
     WORDS,
     batches,
     data,
@@ -100,6 +101,7 @@ def train(
     """The loop of both; `CLIPPED` models clip. evaluates: after each third of the steps; and looks at what it has learned in a step."""
     images, classes, texts = map(torch.from_numpy, data())
     gpt = isinstance(model, Gpt)
+    optimizers = optimizer if isinstance(optimizer, list) else [optimizer]
     with Recorder(out, model, optimizer, **options) as recorder:
         for step, ids in enumerate(batches(shuffled)):
             if evaluates and step and step % (LATER // 2) == 0:
@@ -114,7 +116,8 @@ def train(
                 for state in optimizer.state.values() if "velocity" in fault else ():
                     state["momentum_buffer"].mul_(10)
             if fault != "not zeroed" and (fault, step) != ("gradients of an evaluation", LATER):
-                optimizer.zero_grad()
+                for each in optimizers:
+                    each.zero_grad()
             if gpt:
                 loss = functional.cross_entropy(
                     model(texts[ids, :-1]).flatten(0, 1), texts[ids, 1:].flatten()
@@ -135,7 +138,10 @@ def train(
                 recorder.gradients()
                 if fault != "not clipped":
                     nn.utils.clip_grad_norm_(model.parameters(), CLIPPED)
-            optimizer.step()
+            for number, each in enumerate(optimizers):
+                # The second one has its turn at each second step.
+                if not number or step % 2 == (fault == "other turns"):
+                    each.step()
             recorder.step(loss, count=BATCH, ids=ids)
         if isinstance(model, Convnet) and isinstance(model.norm, nn.BatchNorm2d):
             model.train(fault == "evaluated in training mode")
@@ -162,6 +168,15 @@ def convnet(out: Path, fault: str = "", shuffled: bool = False, norm: bool = Fal
     model.conv.weight.requires_grad_(fault != "frozen")
     model.stops = fault == "stopped"
     train(out, model, optimizer, fault, shuffled, **options)
+
+
+def two(out: Path, fault: str, **options: Any) -> None:
+    """An optimizer for the filters, and another kind for the head."""
+    model = Convnet(False)
+    momentum, rate = 0.8 if fault == "momentum" else 0.9, 4e-3 if fault == "second rate" else 3e-3
+    sgd = torch.optim.SGD(model.conv.parameters(), 0.05, momentum)
+    adagrad = torch.optim.Adagrad(model.head.parameters(), rate, initial_accumulator_value=0.1)
+    train(out, model, [sgd, adagrad], fault, True, **options)
 
 
 def gpt(out: Path, fault: str = "", shuffled: bool = False, **options: Any) -> None:
@@ -204,6 +219,8 @@ def main(folder: Path, part: str) -> None:
             optimizer = torch.optim.SGD(trained, 0.05, 0.9)
             options = {"follow": folder / "recurrent", "mapping": folder / "recurrent.yaml"}
             train(folder / f"recurrent_{name}", model, optimizer, "", True, **options)
+        for fault in TWO:
+            two(folder / f"two_{fault}", fault, follow=folder / "two", mapping=mapping)
         for fault in ("rate drops", "rate drops as a velocity does"):
             convnet(folder / f"torch_{fault}", fault, True, follow=folder / "keras_drops", mapping=mapping)
         return

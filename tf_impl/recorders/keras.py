@@ -31,7 +31,7 @@ class RecorderCallback(keras.callbacks.Callback):
             out: a new folder, or with `overwrite=True` one of an earlier record.
             ids: gives the sample ids of step 0, 1, 2, ..., which a callback cannot see.
             summed: whether the model's loss is a sum over the samples (reduction="sum"), and not their mean.
-            given: as `Recorder` takes them.
+            given: as `Recorder` takes them; `optimizer` where a `train_step` has others than the compiled one.
         """
         super().__init__()
         self._out, self._ids, self._summed, self._given = out, ids, summed, given
@@ -51,7 +51,8 @@ class RecorderCallback(keras.callbacks.Callback):
                 " compile with steps_per_execution=1"
             )
         self._batch = tf.Variable([NAN, NAN], trainable=False, dtype=tf.float64)
-        self._recorder = Recorder(self._out, model, model.optimizer, **self._given)
+        given = {"optimizer": model.optimizer, **self._given}
+        self._recorder = Recorder(self._out, model, **given)
         compute_loss = model.compute_loss
 
         def watched(x: Any = None, *others: Any, **named: Any) -> Any:
