@@ -45,7 +45,7 @@ from parity.common.record.header import header_of, write_summary
 from parity.common.spec import Placement, ScriptInfo
 from parity.common.spec.external.mapping import read_mapping
 from parity_tests.helpers import ROOT
-from parity_tests.recorded.followed import CROSS, FAULTS, LATER, RANK_FAULTS, STEPS, TWO, Due
+from parity_tests.recorded.followed import BATCH, CROSS, FAULTS, LATER, RANK_FAULTS, STEPS, TWO, Due
 
 _ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
 
@@ -121,6 +121,17 @@ def test_of_a_large_model_a_step_behind_an_evaluation_is_judged(
     assert [(finding.stage, finding.step) for finding in diagnosis.findings] == due
     # No step but this, though torch's model is called without gradients within each.
     assert {each.step for each in read_measures(runs / second)} == {*range(9), LATER, 16}
+
+
+@pytest.mark.slow
+def test_what_fit_validates_at_its_end_is_recorded(runs: Path) -> None:
+    summary = read_record(runs / "keras_large").summary
+    last = json.loads((runs / "keras_large.json").read_text())
+    assert summary is not None and summary.eval_count == BATCH
+    assert summary.eval_loss_sum == pytest.approx(last["val_loss"] * BATCH, rel=1e-6)
+    assert summary.eval_correct == round(last["val_accuracy"] * BATCH) > 0
+    without = read_record(runs / "keras").summary
+    assert without is not None and not without.eval_count
 
 
 @pytest.mark.slow
@@ -310,30 +321,37 @@ def test_what_is_little_more_than_rounding_at_most_steps_is_divergent(runs: Path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("correct", "verdict"), [(1, "parity"), (5, "divergent")])
+@pytest.mark.parametrize(("more", "verdict"), [(1, "parity"), (5, "divergent"), (None, "parity")])
 def test_samples_that_are_counted_otherwise_are_seen(
-    runs: Path, tmp_path: Path, correct: int, verdict: str
+    runs: Path, tmp_path: Path, more: int | None, verdict: str
 ) -> None:
-    """Of equal losses: by another threshold. One may be next to it."""
+    """Of equal losses: by another threshold. One may be next to it; None: the script counts none."""
     copied(runs / "norm_", tmp_path / "norm_")
     path = tmp_path / "norm_" / "summary.json"
+    summary = read_record(runs / "norm").summary
+    assert summary is not None and summary.eval_correct
+    correct = 0 if more is None else summary.eval_correct + more
     path.write_text(json.dumps(json.loads(path.read_text()) | {"eval_correct": correct}))
     pair = [read_record(runs / "norm"), read_record(tmp_path / "norm_")]
     found = diagnose_recorded(*pair)
     assert (judge(pair).comparisons[0].verdict, found.verdict) == (verdict, verdict)
-    assert ("0 and 5 correct, of one loss" in str(found.when)) is (verdict == "divergent")
+    words = f"{summary.eval_correct} and {correct} correct, of one loss"
+    assert (words in str(found.when)) is (verdict == "divergent")
 
 
 @pytest.mark.slow
-def test_a_record_that_has_fewer_steps_is_diagnosed(runs: Path, tmp_path: Path) -> None:
+def test_a_record_that_has_fewer_steps_is_divergent(runs: Path, tmp_path: Path) -> None:
     copied(runs / "torch_", tmp_path / "torch_")
     steps = tmp_path / "torch_" / "steps.f64"
     rows = np.fromfile(steps, "<f8").reshape(STEPS, -1)
     rows[: STEPS - 2].tofile(steps)
     path = tmp_path / "torch_" / "summary.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"steps": STEPS - 2}))
-    found = diagnose_recorded(read_record(runs / "torch"), read_record(tmp_path / "torch_"))
+    pair = [read_record(runs / "torch"), read_record(tmp_path / "torch_")]
+    found = diagnose_recorded(*pair)
     assert f"{STEPS - 2} that both have were compared" in " ".join(found.notes)
+    assert [(finding.stage, finding.step) for finding in found.findings] == [("steps", STEPS - 2)]
+    assert judge(pair).verdict == found.verdict == "divergent"
 
 
 @pytest.mark.slow

@@ -220,6 +220,8 @@ def compare(
     check_comparable(reference, candidate)
     _check_data(reference, candidate)
     check_followed(reference, candidate)
+    if len(reference.steps) != len(candidate.steps):
+        return _of_other_lengths(reference, candidate)
     skip = left_out(reference, candidate)
     checks = []
     if IDS not in skip:
@@ -404,6 +406,28 @@ def equal_bits(reference: RunRecord, candidate: RunRecord) -> bool:
         (s.eval_loss_sum, s.eval_count, s.eval_correct) for s in (reference.summary, candidate.summary) if s
     ]
     return EVALUATION in left_out(reference, candidate) or len(set(ends)) == 1
+
+
+def _of_other_lengths(reference: RunRecord, candidate: RunRecord) -> Comparison:
+    """Two scripts that ended after another number of steps are divergent, whatever the steps that both have show."""
+    steps = np.intersect1d(reference.steps, candidate.steps)
+    cut = [
+        replace(record, columns={n: c[np.isin(record.steps, steps)] for n, c in record.columns.items()})
+        for record in (reference, candidate)
+    ]
+    check = _equal("steps", "", f"{len(reference.steps)} and {len(candidate.steps)} steps")
+    return Comparison(
+        reference.label,
+        candidate.label,
+        *_conclude([check], None, ""),
+        (check,),
+        (),
+        steps,
+        column_deviation("loss_sum", *cut),
+        np.full(len(steps), np.nan),
+        "none",
+        "all but their number: parity diagnose compares the steps that both have",
+    )
 
 
 def _compare_followed(
@@ -641,8 +665,9 @@ def followed_evaluation(
     allowed = max(_SEVERAL_STEPS * within, _KERAS_CONSTANTS * rounding.proof)
     check = evaluation_check(reference, candidate, allowed)
     correct = [record.summary.eval_correct for record in (reference, candidate) if record.summary is not None]
-    # One step's rounding turns what is next to its threshold.
-    if check.passed and abs(correct[1] - correct[0]) > 1 + _NEXT_TO_THRESHOLD * summary.eval_count:
+    # One step's rounding turns what is next to its threshold. A script that has none may not have counted them.
+    apart = abs(correct[1] - correct[0]) if all(correct) else 0
+    if check.passed and apart > 1 + _NEXT_TO_THRESHOLD * summary.eval_count:
         check = _equal(
             EVALUATION,
             "",
@@ -670,7 +695,8 @@ def evaluation_check(reference: RunRecord, candidate: RunRecord, allowed: float)
     if not ours.eval_count:
         samples = 0 if reference.train_spec is None else reference.train_spec.data.eval_samples
         return Check("evaluation", not samples, 0.0, 0.0, f"none of {samples} samples evaluated")
-    if reference.run_info.precision == "float64" and ours.eval_correct != theirs.eval_correct:
+    counted = reference.train_spec is not None or (ours.eval_correct and theirs.eval_correct)
+    if reference.run_info.precision == "float64" and counted and ours.eval_correct != theirs.eval_correct:
         return _equal(EVALUATION, "", f"{ours.eval_correct} and {theirs.eval_correct} correct")
     sums = [np.array(s.eval_loss_sum if s.eval_loss_sum is not None else np.nan) for s in (ours, theirs)]
     deviation = tensor_deviation(*sums)

@@ -396,7 +396,9 @@ def _words(row: Measure) -> str:
         return f"{what} is not finite in one, or of another shape"
     if row.reference and abs(row.factor - 1) > 4 * row.residual / row.reference:
         return f"{what} is {row.factor:.6g} times the reference's"
-    return f"{what} is off by {row.difference / row.reference if row.reference else math.inf:.2g} of its norm"
+    if not row.reference:
+        return f"{what} is 0 in the reference, and here {row.difference:.2g} (norm)"
+    return f"{what} is off by {row.difference / row.reference:.2g} of its norm"
 
 
 def _listed(apart: Sequence[Measure], rows: Sequence[Measure]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 # What two runs are compared by (`parity.common.parity.compare`, `followed`).
 CHECKS = {
+    "steps": "Both scripts took as many steps.",
     "sample ids": "Both runs used the same samples at every step, each once and on the replica that the batch plan names.",
     "counts": "The number of samples or tokens that each step's loss was divided by is equal.",
     "learning rate": "The learning rate of every step is equal.",

@@ -146,8 +146,9 @@ def train(
         if isinstance(model, Convnet) and isinstance(model.norm, nn.BatchNorm2d):
             model.train(fault == "evaluated in training mode")
             with torch.no_grad():
-                total = functional.cross_entropy(model(images), classes, reduction="sum")
-            recorder.finish((total.item(), SAMPLES, 0))
+                found = model(images)
+            total = functional.cross_entropy(found, classes, reduction="sum")
+            recorder.finish((total.item(), SAMPLES, int((found.argmax(1) == classes).sum())))
 
 
 def convnet(out: Path, fault: str = "", shuffled: bool = False, norm: bool = False, **options: Any) -> None:

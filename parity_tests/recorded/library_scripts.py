@@ -70,7 +70,7 @@ def with_lightning(out: Path | None, parts: int) -> np.ndarray:
             return optimizer_of(self.network, {})
 
     module = Lit()
-    recorded = {"ids": lambda rows: rows["id"], "every": 1, "taps": True, "part": part}
+    recorded = {"ids": lambda rows: rows["id"], "every": 1, "taps": True, "part": part, "clipped": bool(part)}
     callbacks = [] if out is None else [RecorderCallback(out, **recorded)]
     trainer = pl.Trainer(
         max_epochs=1,
@@ -211,7 +211,8 @@ def main(library: str, folder: Path) -> None:
     for parts in (1, 2):
         np.save(folder / f"bare_{parts}.npy", run(None, parts))
         np.save(folder / f"with_{parts}.npy", run(folder / f"run_{parts}", parts))
-        train(folder / f"hand_{parts}", {"clip": CLIP, "parts": parts}, every=1, taps=True)
+        before = (library, parts) != ("lightning", 2)
+        train(folder / f"hand_{parts}", {"clip": CLIP, "parts": parts, "told": before}, every=1, taps=True)
 
 
 if __name__ == "__main__":

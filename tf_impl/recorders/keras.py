@@ -13,13 +13,16 @@ from parity.common.base.errors import RecordError
 from parity.common.record.script import NAN, check_unused
 from parity.tf_impl.recorder import Recorder
 
+# An accuracy in float32 times its samples is a whole number up to this.
+_WHOLE = 1e-3
+
 
 class RecorderCallback(keras.callbacks.Callback):
     """Records `model.fit`, batch by batch.
 
     The loss is the one that the model's `compute_loss` returns, with its penalties, and the count the samples of the
-    batch. It needs a step an execution, and one replica; a `train_step` that does not call `compute_loss` needs a
-    `Recorder` of its own.
+    batch. What `fit` validates behind its last step is recorded as `finish` takes it, with the share of an accuracy where it has one. It needs a
+    step an execution, and one replica; a `train_step` that does not call `compute_loss` needs a `Recorder` of its own.
     """
 
     def __init__(
@@ -36,6 +39,8 @@ class RecorderCallback(keras.callbacks.Callback):
         super().__init__()
         self._out, self._ids, self._summed, self._given = out, ids, summed, given
         self._recorder: Recorder | None = None
+        self._evaluating = False
+        self._evaluation: tuple[float, float, int] | None = None  # since the last step
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Begin the record; the model is built and compiled by now."""
@@ -51,22 +56,26 @@ class RecorderCallback(keras.callbacks.Callback):
                 " compile with steps_per_execution=1"
             )
         self._batch = tf.Variable([NAN, NAN], trainable=False, dtype=tf.float64)
+        self._evaluated = tf.Variable([0.0, 0.0], trainable=False, dtype=tf.float64)
         given = {"optimizer": model.optimizer, **self._given}
         self._recorder = Recorder(self._out, model, **given)
         compute_loss = model.compute_loss
 
         def watched(x: Any = None, *others: Any, **named: Any) -> Any:
             loss = compute_loss(x, *others, **named)
-            if named.get("training", True):
-                first = next(part for part in tf.nest.flatten(x) if part is not None)
-                self._batch.assign(
-                    tf.stack([tf.cast(part, tf.float64) for part in (loss, tf.shape(first)[0])])
-                )
+            first = next(part for part in tf.nest.flatten(x) if part is not None)
+            numbers = tf.stack([tf.cast(part, tf.float64) for part in (loss, tf.shape(first)[0])])
+            if self._evaluating:
+                weight = 1.0 if self._summed else numbers[1]
+                self._evaluated.assign_add(numbers * tf.stack([weight, 1.0]))
+            elif named.get("training", True):
+                self._batch.assign(numbers)
             return loss
 
         model.compute_loss = watched
         # What an earlier fit has traced does not call these.
         model.make_train_function(force=True)
+        model.test_function = None
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """A step is over."""
@@ -74,15 +83,29 @@ class RecorderCallback(keras.callbacks.Callback):
         assert recorder is not None
         ids = None if self._ids is None else self._ids(recorder.count)
         recorder._end_batch(self._batch.read_value(), ids, self._summed)
+        self._evaluation = None
 
     def on_test_begin(self, logs: Any = None) -> None:
         """The model is evaluated between two steps."""
         if self._recorder is not None:
             self._recorder._evaluates()
+            self._evaluated.assign([0.0, 0.0])
+            self._evaluating = True
+
+    def on_test_end(self, logs: Any = None) -> None:
+        """Keep what the evaluation came to."""
+        if self._evaluating:
+            self._evaluating = False
+            loss, count = self._evaluated.numpy().tolist()
+            shares = [value for name, value in (logs or {}).items() if name.endswith("accuracy")]
+            correct = float(shares[0]) * count if len(shares) == 1 else 0.0
+            # An accuracy of tokens, or with weights, counts no samples.
+            counted = round(correct) if abs(correct - round(correct)) < _WHOLE else 0
+            self._evaluation = (loss, count, counted) if count else None
 
     def on_train_end(self, logs: Any = None) -> None:
         """Mark the record complete, and leave the model as it was."""
         self.model.__dict__.pop("compute_loss", None)
-        self.model.train_function = None
+        self.model.train_function = self.model.test_function = None
         if self._recorder is not None:
-            self._recorder.finish()
+            self._recorder.finish(self._evaluation)

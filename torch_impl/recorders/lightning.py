@@ -2,7 +2,7 @@
 
     Trainer(callbacks=[RecorderCallback("runs/mine")]).fit(module, batches)
 
-The loss is what `training_step` returned. Gradients are seen after they are unscaled and before they are clipped.
+The loss is what `training_step` returned. Gradients are seen after they are unscaled and, but for `clipped=True`, before they are clipped.
 Several optimizers, and manual optimization, in which Lightning does not say what a step is, need a `Recorder`.
 """
 
@@ -31,6 +31,7 @@ class RecorderCallback(pl.Callback):
         ids: Callable[[Any], Any] | None = None,
         count: Callable[[Any], int] | None = None,
         part: str = "",
+        clipped: bool = False,
         **given: Any,
     ) -> None:
         """Make a callback.
@@ -40,10 +41,11 @@ class RecorderCallback(pl.Callback):
             ids: gives the sample ids of a batch; None: they are not recorded.
             count: gives over how many samples a batch's loss is a mean; None: the size of its first tensor.
             part: the submodule whose tensors are recorded, such as 'net' of self.net; '': the whole module.
+            clipped: whether gradients are seen as Lightning has clipped them, as those of a Keras `train_step` that clips by itself are.
             given: as `Recorder` takes them.
         """
         self._out, self._ids, self._count, self._given = out, ids, count, given
-        self._part = part
+        self._part, self._clipped = part, clipped
         self._recorder: Recorder | None = None
         self._taken = 0
 
@@ -59,15 +61,24 @@ class RecorderCallback(pl.Callback):
         several = trainer.world_size > 1
         self._taken = trainer.global_step
         recorded = pl_module.get_submodule(self._part)
-        self._recorder = Recorder(
+        self._recorder = recorder = Recorder(
             self._out, recorded, trainer.optimizers[0], distributed=several, **self._given
         )
+        if self._clipped:
+            clip = pl_module.configure_gradient_clipping
+
+            def clipped(*arguments: Any, **named: Any) -> None:
+                clip(*arguments, **named)
+                recorder.before_update()
+
+            # Lightning asks for it behind on_before_optimizer_step, whether it clips or not.
+            vars(pl_module)["configure_gradient_clipping"] = clipped
 
     def on_before_optimizer_step(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: torch.optim.Optimizer
     ) -> None:
         """The gradients are whole, and not clipped yet."""
-        if self._recorder is not None:
+        if self._recorder is not None and not self._clipped:
             self._recorder.before_update()
 
     def on_train_batch_end(
@@ -89,5 +100,6 @@ class RecorderCallback(pl.Callback):
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Mark the record complete."""
+        vars(pl_module).pop("configure_gradient_clipping", None)
         if self._recorder is not None:
             self._recorder.finish()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from parity.common.base.errors import RecordError
@@ -11,6 +11,9 @@ from parity.common.external.lint.settings import said
 from parity.common.record.files import parse, read_json
 from parity.common.record.script import OUTLINE
 from parity.common.spec.external.outline import LayerInfo, OptimizerInfo, Outline
+
+# Of layers that differ alike so many are named.
+_NAMED = 3
 
 
 def setting_differences(reference: Path, candidate: Path) -> tuple[list[str], list[str]]:
@@ -23,10 +26,10 @@ def setting_differences(reference: Path, candidate: Path) -> tuple[list[str], li
             if isinstance(read, str)
         ]
     if first.framework == second.framework:
-        return list(_alike(first, second)), []
+        return _together(_alike(first, second)), []
     swapped = first.framework == "torch"
     keras, torch = (second, first) if swapped else (first, second)
-    told = []
+    told: list[tuple[str, str]] = []
     for one in audit(keras, torch).differences:
         # Recorders trace no pass, so functions are not known, and what was begun with is compared itself.
         if one.changes in ("layout", "initial values"):
@@ -36,8 +39,19 @@ def setting_differences(reference: Path, candidate: Path) -> tuple[list[str], li
         values = [one.torch_value, one.keras_value] if swapped else [one.keras_value, one.torch_value]
         layers = " and ".join(dict.fromkeys(filter(None, (one.keras, one.torch)))) or "optimizer"
         row = f" (row {one.row} of DIFFERENCES)" if one.row else ""
-        told.append(f"{layers}: {one.setting} is {said(values[0])} and {said(values[1])}{row}")
-    return told, []
+        told.append((layers, f"{one.setting} is {said(values[0])} and {said(values[1])}{row}"))
+    return _together(told), []
+
+
+def _together(told: Iterable[tuple[str, str]]) -> list[str]:
+    """A line for each difference, with all layers that have it."""
+    layers: dict[str, list[str]] = {}
+    for layer, what in told:
+        layers.setdefault(what, []).append(layer)
+    return [
+        f"{', '.join(found[:_NAMED])}{f' and {len(found) - _NAMED} more' if len(found) > _NAMED else ''}: {what}"
+        for what, found in layers.items()
+    ]
 
 
 def _read(folder: Path) -> Outline | str:
@@ -53,8 +67,8 @@ def _read(folder: Path) -> Outline | str:
         return str(error)
 
 
-def _alike(first: Outline, second: Outline) -> Iterator[str]:
-    """Of one framework: by the names of layers."""
+def _alike(first: Outline, second: Outline) -> Iterator[tuple[str, str]]:
+    """Of one framework: layers by their names, and what differs."""
     theirs = {layer.path: layer for layer in second.layers}
     pairs: list[tuple[str, LayerInfo | OptimizerInfo, LayerInfo | OptimizerInfo]] = [
         (layer.path, layer, theirs[layer.path]) for layer in first.layers if layer.path in theirs
@@ -62,9 +76,11 @@ def _alike(first: Outline, second: Outline) -> Iterator[str]:
     if first.optimizer is not None and second.optimizer is not None:
         pairs.append(("optimizer", first.optimizer, second.optimizer))
     for name, ours, others in pairs:
-        if ours.type != others.type:
-            yield f"{name or 'the model'}: is a {ours.type.rpartition('.')[2]} and a {others.type.rpartition('.')[2]}"
+        # One class of two scripts' own modules is one.
+        kinds = [one.type.rpartition(".")[2] for one in (ours, others)]
+        if kinds[0] != kinds[1]:
+            yield name or "the model", f"is a {kinds[0]} and a {kinds[1]}"
         for setting in dict.fromkeys([*ours.settings, *others.settings]):
             left, right = ours.settings.get(setting), others.settings.get(setting)
             if not same(left, right) and not setting.endswith("_initializer"):
-                yield f"{name}: {setting} is {said(left)} and {said(right)}"
+                yield name, f"{setting} is {said(left)} and {said(right)}"

@@ -85,6 +85,8 @@ _SHOWN = 5
 _FAR_APART = 0.01
 # What fits a stage that diverges first.
 _WHY = {
+    "steps": "one script ends earlier: other epochs, samples or batch size, a last batch that is dropped, or what is left of an accumulation at an"
+    " epoch's end",
     "sample ids": "the scripts see other samples: another shuffle, seed or batch size, or a batch dropped at an"
     " epoch's end",
     "count": "the losses are means over different numbers of samples: see what the recorders are given as count=",
@@ -239,7 +241,7 @@ class RecordSource(core.ObservationSource):
         self._first: StageSummary | None = None
 
     def observe(self) -> None:
-        before = [self.samples(), self.counts()]
+        before = [*self.lengths(), self.samples(), self.counts()]
         if self._followed:
             judged, steps = followed_stages(*self._records), followed_steps(self._records[1])
             judged.append(followed_evaluation(*self._records, judged, steps))
@@ -379,6 +381,13 @@ class RecordSource(core.ObservationSource):
         )
         amount = f", deviation {check.deviation:.2g}" if math.isfinite(check.deviation) else " differ"
         return StageSummary(EVALUATION, status, check.where + amount, None, check.deviation, allowed)
+
+    def lengths(self) -> Iterator[StageSummary]:
+        """How many steps the scripts took, where both ended and not after as many."""
+        taken = [len(record.steps) for record in self._records]
+        if len({*taken}) > 1 and all(record.summary is not None for record in self._records):
+            text = f"{taken[0]} and {taken[1]} steps were taken"
+            yield StageSummary("steps", "differs", text, int(self._steps[-1]) + 1, math.inf)
 
     def samples(self) -> StageSummary:
         """The ids of each step, as multisets."""
