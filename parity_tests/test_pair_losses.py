@@ -618,6 +618,12 @@ def stepped(keras: str, torch: str, step: str, *more: Any) -> list[Any]:
     return ["pair", *names, "--torch-step", f"{STEPS[1]}:{step}", "--data", SAMPLES, "--inputs", "x", *more]
 
 
+def with_loss(step: str, *loss: str) -> list:
+    models = ("--keras", f"{KERAS}:penalized", "--torch", f"{TORCH}:Binary", "--inputs", "x")
+    step = f"{TORCH}:{step}"
+    return ["pair", *models, "--torch-step", step, *loss, "--data", SAMPLES, "--targets", "yes", "--steps", 4]
+
+
 # A pair and its step, the code, and what is said.
 TRAINING_STEPS: dict[str, tuple[list[Any], int, str]] = {
     "two losses": (stepped("Autoencoder", "Autoencoder", "step", "--steps", 4), 0, "✓ torch ddp x2"),
@@ -726,15 +732,29 @@ TRAINING_STEPS: dict[str, tuple[list[Any], int, str]] = {
         2,
         "is trained by a train_step of its own, and no loss is given: give --torch-step",
     ),
-    "two losses asked": (
+    "a loss that the step has already": (
         stepped("Autoencoder", "Autoencoder", "step", "--loss", "mse"),
         2,
-        "leave others out",
+        "computes its loss itself, and asks compute_loss for none: leave --loss and --keras-loss out",
+    ),
+    "two losses asked": (
+        stepped("Autoencoder", "Autoencoder", "step", "--torch-loss", f"{TORCH}:penalized"),
+        2,
+        "leave --torch-loss out",
+    ),
+    "a loss of Keras's": (with_loss("penalized_step", "--keras-loss", f"{KERAS}:bce"), 0, "✓ torch ddp x2"),
+    "a loss by name": (with_loss("penalized_step", "--loss", "BCEWithLogitsLoss"), 0, "✓ torch ddp x2"),
+    "that, and a penalty left out": (
+        with_loss("unpenalized_step", "--loss", "BCEWithLogitsLoss"),
+        1,
+        "loss_sum",
     ),
 }
 
 
-@pytest.mark.parametrize("name", some(TRAINING_STEPS, ("two losses", "another share", "no step asked")))
+@pytest.mark.parametrize(
+    "name", some(TRAINING_STEPS, ("two losses", "another share", "no step asked", "a loss by name"))
+)
 def test_training_steps_of_one_s_own(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -41,8 +41,13 @@ class Term(Spec):
     form: Literal["array", "list", "dict", "step"] = Field(
         default="array", description="how a loss of your own takes its targets; step: own is a training step"
     )
-    loss: LossSpec | None = Field(default=None, description="a loss by name; null where own is given")
+    loss: LossSpec | None = Field(
+        default=None, description="a loss by name; of a step of Keras's, one that its compute_loss gives"
+    )
     own: Target | None = Field(default=None, description="a loss or step of your own")
+    compiled: Target | None = Field(
+        default=None, description="of a step of Keras's: a loss of your own that its compute_loss gives"
+    )
     weight: float = Field(default=1.0, description="factor of the term")
     penalized: bool = Field(
         default=False, description="with what the model adds to its loss itself (regularizers, add_loss)"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from typing import Any
 from unittest import mock
 
@@ -10,7 +11,11 @@ import keras
 import tensorflow as tf
 
 from parity.common.base.errors import ExternalModelError
+from parity.common.execution.pass_context import Context
 from parity.common.spec.external.target import Target
+from parity.common.spec.losses import LossBase
+from parity.tf_impl import losses
+from parity.tf_impl.external import own_loss
 from parity.tf_impl.external.own_loss import WHOLE
 from parity.tf_impl.private_names import CommonVariable
 
@@ -62,7 +67,13 @@ class _Rows:
 ROWS = _Rows()
 
 
-def loss(target: Target, model: keras.Model, batch: Any, iterations: Any = 0) -> tf.Tensor:
+def loss(
+    target: Target,
+    model: keras.Model,
+    batch: Any,
+    iterations: Any = 0,
+    compiled: Target | LossBase | None = None,
+) -> tf.Tensor:
     """Return the loss that a step computes, a scalar.
 
     Args:
@@ -70,12 +81,21 @@ def loss(target: Target, model: keras.Model, batch: Any, iterations: Any = 0) ->
         model: its `train_step(batch)` is called; what it would update stays.
         batch: as `process.objective.batch_of` makes it.
         iterations: how many updates were made, as the step may ask its optimizer.
+        compiled: a loss that `compute_loss` gives, with what the model adds; None: its own.
 
     Raises:
         ExternalModelError: the step makes no update of all trained weights by the gradients of one loss.
     """
     if not isinstance(model, keras.Model):
         raise ExternalModelError(f"{target} is a layer, and has no train_step; give a keras.Model")
+    computing, asked = nullcontext(), list[bool]()
+    if compiled is not None:
+        computing = mock.patch.dict(vars(model), compute_loss=_computed(compiled, model, asked))
+        if type(model).train_step is keras.Model.train_step:
+            # As it does, which needs a model that is compiled.
+            x, y, weights = keras.utils.unpack_x_y_sample_weight(batch)
+            with computing:
+                return model.compute_loss(x, y, model(x, training=True), weights)
     optimizer = _NoUpdate(iterations)
     found: list[tuple[Any, list[Any]]] = []
     taken = tf.GradientTape.gradient
@@ -105,6 +125,7 @@ def loss(target: Target, model: keras.Model, batch: Any, iterations: Any = 0) ->
     model.optimizer = optimizer
     try:
         with (
+            computing,
             WHOLE.within(),
             mock.patch.object(tf.GradientTape, "gradient", gradient),
             mock.patch.object(tf, "convert_to_tensor", watched(tf.convert_to_tensor)),
@@ -113,6 +134,10 @@ def loss(target: Target, model: keras.Model, batch: Any, iterations: Any = 0) ->
             model.train_step(batch)
     finally:
         model.optimizer = kept
+    if compiled is not None and not asked:
+        raise ExternalModelError(
+            f"the train_step of {target} computes its loss itself, and asks compute_loss for none: leave --loss and --keras-loss out"
+        )
     if len(found) != 1 or len(optimizer.given) != 1:
         raise ExternalModelError(
             f"the train_step of {target} takes {len(found)} gradients and makes {len(optimizer.given)} updates by its"
@@ -134,6 +159,25 @@ def loss(target: Target, model: keras.Model, batch: Any, iterations: Any = 0) ->
             f"the train_step of {target} does not update {', '.join(left[:3])}; set trainable = False where that is meant"
         )
     return tf.reduce_sum(tf.convert_to_tensor(value))
+
+
+def _computed(compiled: Target | LossBase, model: keras.Model, asked: list[bool]) -> Callable[..., tf.Tensor]:
+    """A `compute_loss` that gives a loss with the model's penalties, and notes that it was asked."""
+
+    def compute_loss(
+        x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None, training: bool = True
+    ) -> tf.Tensor:
+        del x
+        asked.append(True)
+        if isinstance(compiled, Target):
+            mean = own_loss.mean(compiled, y_pred, y, sample_weight)
+        else:
+            context = Context(training=training)
+            total, count = losses.loss_sum_and_count(compiled, y_pred, y, context, sample_weight)
+            mean = total / count
+        return mean + sum(model.losses)
+
+    return compute_loss
 
 
 def _native(variable: Any) -> Any:

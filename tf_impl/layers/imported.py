@@ -13,7 +13,7 @@ from parity.common.base.errors import ExternalModelError
 from parity.common.data.sources import first_inputs
 from parity.common.execution.pass_context import Context
 from parity.common.execution.processes.user_errors import blame
-from parity.common.external.process.objective import batch_of, batch_sums, evaluated, step_of
+from parity.common.external.process.objective import batch_of, batch_sums, compiled_of, evaluated, step_of
 from parity.common.external.process.pass_result import tensors_in
 from parity.common.external.process.resolve import prepare_import_path
 from parity.common.spec import TrainSpec
@@ -96,7 +96,8 @@ class ImportedModel(Contextual):
             given = call_with(self.model, parts["input"], context.training)
         else:
             batch = batch_of(parts["input"], parts["target"], weights)
-            given = {"loss": own_step.loss(step, self.model, batch, context.step)}
+            compiled = compiled_of(loss.keras)
+            given = {"loss": own_step.loss(step, self.model, batch, context.step, compiled)}
         outputs = tensors_in(given, tf.is_tensor)
         total, count, _ = evaluated(
             loss.keras,

@@ -15,7 +15,7 @@ from parity.torch_impl.external.calling import is_tensor
 _WANTED = "a training step: a function of a model and a batch"
 
 
-def loss(target: Target, model: nn.Module, batch: Any, iterations: Any = 0) -> Tensor:
+def loss(target: Target, model: nn.Module, batch: Any, iterations: Any = 0, compiled: Any = None) -> Tensor:
     """Return the loss that a step computes, a scalar.
 
     Args:
@@ -24,11 +24,12 @@ def loss(target: Target, model: nn.Module, batch: Any, iterations: Any = 0) -> T
         model: the user's.
         batch: as `process.objective.batch_of` makes it.
         iterations: how many updates were made; a step of torch's counts them itself.
+        compiled: of Keras's steps alone.
 
     Raises:
         ExternalModelError: the step cannot be imported, or gives no scalar of floats.
     """
-    del iterations
+    del iterations, compiled
     # A step may take gradients itself, as of an energy, in an evaluation too.
     with torch.enable_grad():
         given = function_of(target, "torch", _WANTED)(model, batch)

@@ -1,4 +1,4 @@
-"""Parts of a model that are copies of another part, as a teacher is of its student: mapped like the part that they are copies of."""
+"""Parts of a model that are like another part, as a teacher is like its student or a head like another head: mapped as that one is."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FEWEST = 3
 
 
 def like_their_copies(mapping: Mapping, outlines: Sequence[Outline]) -> Mapping:
-    """A mapping with parts of which no experiment has shown anything mapped as the parts that they are copies of on both sides.
+    """A mapping with parts of which no experiment has shown anything mapped as the parts that they are like on both sides.
 
     Args:
         mapping: tried on both models.
@@ -24,6 +24,7 @@ def like_their_copies(mapping: Mapping, outlines: Sequence[Outline]) -> Mapping:
     ours, theirs = (
         _alike(outline, separator) for outline, separator in zip(outlines, _SEPARATORS, strict=True)
     )
+    shapes = {info.name: info.shape for info in outlines[1].tensors}
     done: list[str] = []
     for parts in ours:
         shown = [part for part in parts if _is_shown(mapping, part)]
@@ -31,23 +32,34 @@ def like_their_copies(mapping: Mapping, outlines: Sequence[Outline]) -> Mapping:
             # What is in a part that was mapped so is, too.
             if unknown in shown or unknown.startswith((*done,)):
                 continue
-            found = next(filter(None, (_mapped_as(mapping, known, unknown, theirs) for known in shown)), None)
+            found = next(
+                filter(None, (_mapped_as(mapping, known, unknown, theirs, shapes) for known in shown)), None
+            )
             if found is not None:
                 mapping = found
                 done.append(unknown)
     return mapping
 
 
-def _mapped_as(mapping: Mapping, known: str, unknown: str, theirs: Sequence[list[str]]) -> Mapping | None:
+def _mapped_as(
+    mapping: Mapping,
+    known: str,
+    unknown: str,
+    theirs: Sequence[list[str]],
+    shapes: dict[str, tuple[int, ...]],
+) -> Mapping | None:
     """A mapping with one part of Keras's mapped as another one, to a copy of that one's in torch; None where there is none."""
     pairs = _pairs_in(mapping, known)
-    due = {pair.keras for pair in _pairs_in(mapping, unknown)}
+    due = {pair.keras: [shapes.get(name) for name in pair.torch] for pair in _pairs_in(mapping, unknown)}
     for parts in theirs:
         for of in (part for part in parts if all(_all_in(pair.torch, part) for pair in pairs)):
             for copy in (part for part in parts if part != of):
                 new = {p.keras: p for p in (_copied(pair, (known, unknown), (of, copy)) for pair in pairs)}
-                if new.keys() != due:
+                if new.keys() != due.keys():
                     return None
+                # A part may have other sizes than the one that it is like.
+                if any([shapes.get(name) for name in pair.torch] != due[pair.keras] for pair in new.values()):
+                    continue
                 tensors = tuple(new.get(pair.keras, pair) for pair in mapping.tensors)
                 names = [name for pair in tensors for name in pair.torch]
                 if len(names) == len(set(names)):
@@ -75,14 +87,14 @@ def _pairs_in(mapping: Mapping, part: str) -> list[Pair]:
 
 
 def _alike(outline: Outline, separator: str) -> list[list[str]]:
-    """Parts of a model with the same tensors, by the beginnings of their names, those together that are alike; the largest first."""
-    parts: dict[str, dict[str, tuple[int, ...]]] = {}
+    """Parts of a model with tensors of the same names, by the beginnings of these, those together that are alike; the largest first."""
+    parts: dict[str, dict[str, int]] = {}
     for info in outline.tensors:
         words = info.name.split(separator)
         for end in range(1, len(words)):
             start = separator.join(words[:end]) + separator
-            parts.setdefault(start, {})[separator.join(words[end:])] = info.shape
-    alike: dict[frozenset[tuple[str, tuple[int, ...]]], list[str]] = {}
+            parts.setdefault(start, {})[separator.join(words[end:])] = len(info.shape)
+    alike: dict[frozenset[tuple[str, int]], list[str]] = {}
     for start, tensors in parts.items():
         if len(tensors) >= _FEWEST:
             alike.setdefault(frozenset(tensors.items()), []).append(start)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from collections.abc import Mapping as Names
 
@@ -24,6 +25,8 @@ from parity.common.spec.external.mapping import Mapping, Pair
 # How many times closer the right one of several has to be.
 _CLEARLY = 30.0
 _ROUNDS = 8
+# Two components that are exchanged alone are siblings, which are tried before.
+_PAIR = 2
 _TRIALS = 300
 
 
@@ -129,7 +132,24 @@ class _Search:
             if self.pairs == before or best[1] <= AGREES or self.is_over:
                 break
         self.pairs = best[0]
+        self._keep_better(map(self.repaired, itertools.repeat(self.pairs), self._branches()))
         self._take_back()
+
+    def _branches(self) -> list[dict[int, int]]:
+        """Exchanges of whole branches: of all components whose names differ by one word for another ('l0_click_gate', 'l0_like_gate').
+
+        Branches that are alike agree layer by layer with one another's tensors, and their outputs do not.
+        """
+        found: dict[frozenset[str], dict[int, int]] = {}
+        for members in self.exchangeable():
+            words = {place: re.split(r"[^A-Za-z0-9]+", self.parts[place].keras) for place in members}
+            for one, other in itertools.combinations(members, 2):
+                differing = [
+                    pair for pair in zip(words[one], words[other], strict=False) if pair[0] != pair[1]
+                ]
+                if len(words[one]) == len(words[other]) and len(differing) == 1:
+                    found.setdefault(frozenset(differing[0]), {}).update({one: other, other: one})
+        return [partner for partner in found.values() if len(partner) > _PAIR]
 
     def _unflatten(self) -> None:
         """Try the units of what is made a picture in the order in which torch's has them: kernels, biases, norms at once."""

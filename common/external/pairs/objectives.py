@@ -37,7 +37,8 @@ class Objective:
     output: its name in either model; None: the only one, or for the users' own losses all that a model gives.
     loss: ours, of both sides; or the users' own, Keras's and torch's. weights: Keras's and torch's. given: the shape in
     which torch's own loss is given its targets: like the output, as the file has them, or without a last axis of one.
-    step: the loss is what training steps give, Keras's model's own and torch's; or torch's is of its outputs, `of_outputs`.
+    step: the loss is what training steps give, Keras's model's own and torch's; or torch's is of its outputs, `of_outputs`. compiled: what
+    Keras's step takes as its loss, as by `compile`.
     """
 
     output: str | None
@@ -46,6 +47,7 @@ class Objective:
     given: TargetForm = "outputs"
     step: bool = False
     of_outputs: bool = False
+    compiled: Target | LossBase | None = None
 
 
 def parsed_loss(text: str) -> LossBase:
@@ -142,9 +144,29 @@ def parsed_losses(
     return tuple(found)
 
 
-def steps_of(keras: Target, torch: str, of_outputs: bool = False) -> tuple[Objective, ...]:
-    """Return what is trained by where a Keras model has a train_step, from the model and the name of torch's step, or of its loss `of_outputs`."""
-    return (Objective(None, (keras, Target.of(torch)), step=True, of_outputs=of_outputs),)
+def steps_of(
+    keras: Target,
+    torch: str,
+    losses: tuple[Sequence[str], Sequence[str], Sequence[str]],
+    of_outputs: bool = False,
+) -> tuple[Objective, ...]:
+    """Return what is trained by where a Keras model has a train_step, from the model and the name of torch's step, or of its loss `of_outputs`.
+
+    losses: as of `parsed_losses`; beside torch's step one of Keras's, of all that the model gives.
+
+    Raises SpecError for others.
+    """
+    ours, own, others = losses
+    compiled: Target | LossBase | None = None
+    if not of_outputs and any(losses):
+        given = [*ours, *own]
+        if others or len(given) > 1 or _named(given[0])[0] is not None:
+            raise SpecError(
+                "--torch-step gives torch's loss: leave --torch-loss out; and Keras's train_step takes one loss of all outputs beside it"
+                f" (--keras-loss or --loss), received {', '.join([*given, *others])}"
+            )
+        compiled = parsed_loss(ours[0]) if ours else Target.of(own[0])
+    return (Objective(None, (keras, Target.of(torch)), step=True, of_outputs=of_outputs, compiled=compiled),)
 
 
 def named_outputs(loss: LossBase | Sequence[Objective]) -> tuple[str, ...]:
@@ -267,6 +289,8 @@ def sides_of(
             shaped[0][name], shaped[1][name] = ours, _given(objective.given, theirs, targets[name])
         for side in range(2):
             own = None if isinstance(objective.loss, LossBase) else objective.loss[side]
+            taken = None if side else objective.compiled
+            by_name = next((each for each in (objective.loss, taken) if isinstance(each, LossBase)), None)
             terms[side].append(
                 Term.parse(
                     {
@@ -274,8 +298,9 @@ def sides_of(
                         "output": outputs[side],
                         "targets": names,
                         "form": forms[side],
-                        "loss": objective.loss.to_dict() if isinstance(objective.loss, LossBase) else None,
+                        "loss": None if by_name is None else by_name.to_dict(),
                         "own": None if own is None else own.to_dict(),
+                        "compiled": taken.to_dict() if isinstance(taken, Target) else None,
                         "weight": objective.weights[side],
                         "penalized": side == 0
                         and not number

@@ -256,15 +256,11 @@ def requested(
         raise SpecError(f"--{given}-optimizer is given alone; give --{lacking}-optimizer, too")
     if own[0] is not None and ours is not None:
         raise SpecError("--optimizer would be used on both sides, and each has its own already; leave it out")
-    if torch_step is not None and any(losses):
-        raise SpecError(
-            "--torch-step gives torch's loss and train_step Keras's: leave others out; what compute_loss is to use the model is"
-            " compiled with where it is built, as by model.compile(loss='mse')"
-        )
     # A Keras model that knows its loss, and torch's, which takes what the model gives.
-    alone = len(losses[2]) == 1 and not (losses[0] or losses[1] or "=" in losses[2][0])
-    step = losses[2][0] if alone and torch_step is None else torch_step
-    loss = parsed_losses(*losses) if step is None else steps_of(keras, step, of_outputs=alone)
+    others = losses[0] or losses[1] or torch_step is not None
+    alone = len(losses[2]) == 1 and not others and "=" not in losses[2][0]
+    step = losses[2][0] if alone else torch_step
+    loss = parsed_losses(*losses) if step is None else steps_of(keras, step, losses, of_outputs=alone)
     if not isinstance(data, SampleFile):
         data = SampleFile.of(
             data,

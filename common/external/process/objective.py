@@ -114,6 +114,12 @@ def step_of(terms: Sequence[Term]) -> Target | None:
     return terms[0].own if terms and terms[0].form == "step" else None
 
 
+def compiled_of(terms: Sequence[Term]) -> Target | LossBase | None:
+    """Return the loss that a training step of Keras's is given, as by `compile`; None: what it computes itself."""
+    term = terms[0] if step_of(terms) is not None else None
+    return None if term is None else term.compiled or term.loss
+
+
 def batch_of(inputs: Mapping[str, Any], targets: Mapping[str, Any], weights: Any) -> Any:
     """Return what a training step is given, as Keras's `fit` gives it: inputs, (inputs, targets), or these and weights.
 

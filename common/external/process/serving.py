@@ -20,7 +20,7 @@ from parity.common.execution.processes.service import Service
 from parity.common.execution.processes.user_errors import blame
 from parity.common.external.process.calling import check_tensors
 from parity.common.external.process.changes import change_all, switch_rates
-from parity.common.external.process.objective import batch_of, evaluated, step_of
+from parity.common.external.process.objective import batch_of, compiled_of, evaluated, step_of
 from parity.common.external.process.operations import Recording, Sought
 from parity.common.external.process.pass_result import (
     Array,
@@ -379,7 +379,9 @@ class Session(Service):
             else:
                 arrays = inputs if isinstance(inputs, dict) else {ALONE: inputs}
                 batch = batch_of({n: calling.tensor_of(a) for n, a in arrays.items()}, named, weights)
-                given = {"loss": self._part("own_step").loss(step, model, batch)}
+                given = {
+                    "loss": self._part("own_step").loss(step, model, batch, compiled=compiled_of(loss or ()))
+                }
             # Of a step, its loss decides: what the model itself gives is compared in inference.
             outputs = tensors_in(given, calling.is_tensor) if step is None else {}
             if recorded is not None:

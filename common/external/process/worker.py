@@ -133,7 +133,10 @@ class ExternalWorker:
             except ExternalModelError:
                 if not self._child.running:
                     raise
-            self.target, self._failed, self.loss_terms = _target(target), None, frozenset()
+            # Loaded again, as with its code in float64, it gives what it gave.
+            if self.target != _target(target):
+                self.loss_terms = frozenset()
+            self.target, self._failed = _target(target), None
             self._replaced.clear()
             self._child.name = self._name()
             self._child.send("build", {"target": self.target.to_dict(), "seed": seed, "exact": exact})
