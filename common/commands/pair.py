@@ -70,7 +70,8 @@ def add(commands: Any) -> None:
     called = "likewise, called as loss(outputs, targets), which gives the mean"
     flag("--torch-loss", action="append", default=[], metavar=name, help=called)
     step = (
-        "a function step(model, batch) that returns the loss, the counterpart of the Keras model's train_step"
+        "a function step(model, batch) that returns the loss, the counterpart of the Keras model's train_step,"
+        " which takes one --keras-loss or --loss beside it as a compiled one"
     )
     flag("--torch-step", metavar="MODULE:ATTRIBUTE", help=step)
     flag(

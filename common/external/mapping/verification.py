@@ -432,11 +432,11 @@ class _Search:
         return mapping.model_copy(update={"layers": layers})
 
     def _told_by_order_alone(self) -> dict[int, int]:
-        """By components that order alone tells from another one which is given the same, that other one: where the outputs differ,
-        and nothing that agrees would deviate if the two were exchanged.
+        """By components that order alone tells from another one which is given the same, that other one: nothing that agrees would
+        deviate if the two were exchanged, as the outputs do not where a loss alone takes them.
         """
         found: dict[int, int] = {}
-        if self.last.outputs <= AGREES or self.keep:
+        if self.keep:
             return found
         alone = self.bench.try_out(self.pairs)
         for members in self.siblings():

@@ -38,7 +38,7 @@ class ForwardSearch:
     def run(self, stage: str, trace: PairTrace) -> Generator[Finding, None, PairTrace]:
         """Yield every point that deviates by itself, in order; return the last trace of the stage, forward or evaluation."""
         known: set[str] = {place_of(finding) for finding in self.search.findings}
-        unexplained: Finding | None = None  # of a point that is compared no more
+        unexplained: list[Finding] = []  # of points that are compared no more
         for _ in range(limits.MOST_REPAIRS):
             off = (n for n, t in enumerate(trace.tensors) if not t.agrees and place_of(t) not in known)
             number = next(off, None)
@@ -68,7 +68,7 @@ class ForwardSearch:
             self.search.agreed = {place_of(row) for row in self._with_buffers(trace, training) if row.agrees}
             yield finding_of(stage, [tensor], agreeing)
             if any(attribution.changes for attribution in self.search.attributed):
-                unexplained = None
+                unexplained = []
                 trace = self._repair_alike(stage, trace, known)
                 if self.search.attributed[0].explanation.cause.startswith(CAUSE):
                     if any(isinstance(c, Replacement) for a in self.search.attributed for c in a.changes):
@@ -76,19 +76,22 @@ class ForwardSearch:
                         self.search.blocks_gradients = self.search.blocks_gradients or tensor.name
                         self.search.replaced.append(segment)
                     trace = self._behind(trace, place_of(tensor), training)
-            elif not (self.search.attributed or unexplained) and self.search.compared.is_part(number):
-                # What is behind it may say more, if torch goes on with its own.
-                unexplained = self.search.findings.pop()
-                self.search.compared.drop([place_of(tensor)])
+            elif (misshapen := self._misshapen(trace, number)) or (
+                not (self.search.attributed or unexplained) and self.search.compared.is_part(number)
+            ):
+                # What is behind it may say more, if torch goes on with its own: one side may pack what the other pads, or do more in a layer.
+                here = [each for each in self.search.findings if place_of(each) == place_of(tensor)]
+                self.search.findings[:] = [each for each in self.search.findings if each not in here]
+                unexplained = unexplained or here
+                self.search.compared.drop([place_of(tensor), *misshapen])
                 trace = self.search.bench.trace(training)
             else:
-                if unexplained is not None:
-                    self.search.findings.insert(-1, unexplained)
-                    unexplained = None
+                self.search.findings[-1:-1] = unexplained
+                unexplained = []
                 self.search.bar(number, tensor.name)
-        if unexplained is not None and len(trace.tensors) == len(self.search.bench.points):
+        if unexplained and len(trace.tensors) == len(self.search.bench.points):
             # No outputs say whether anything comes of it.
-            self.search.findings.append(unexplained)
+            self.search.findings += unexplained
         self.search.injected += [of_stage(tensor, stage) for tensor in trace.tensors]
         return trace
 
@@ -125,6 +128,13 @@ class ForwardSearch:
                 )
                 return True
         return False
+
+    def _misshapen(self, trace: PairTrace, number: int) -> list[str]:
+        """The points from one on that have another shape in torch; none where that one has not."""
+        points = self.search.bench.points[number:]
+        if not points or points[0].torch not in trace.misshapen:
+            return []
+        return [point.name for point in points if point.torch in trace.misshapen]
 
     def _repair_alike(self, stage: str, before: PairTrace, known: set[str]) -> PairTrace:
         """Put the same right in all layers that have it too, at once: a default differs everywhere. The next trace."""

@@ -416,6 +416,12 @@ def _blocks(around: Sequence[ast.stmt], place: int) -> Iterator[tuple[str, list[
     if isinstance(statement, ast.Assign) and behind and isinstance(behind[0], ast.Assign):
         turned = changed(statement, value=behind[0].value), changed(behind[0], value=statement.value)
         yield "order", [*before, *turned, *behind[1:]]
+        alias, of = behind[0].value, statement.value
+        named = isinstance(target, ast.Name) and isinstance(alias, ast.Name) and alias.id == target.id
+        if named and isinstance(of, ast.Call) and len(of.args) == 1:
+            # 'x = f(y); z = x' for 'x = y; z = f(x)', where x is used later, too.
+            turned = changed(statement, value=of.args[0]), changed(behind[0], value=changed(of, args=[alias]))
+            yield "sequence", [*before, *turned, *behind[1:]]
     if not before:
         for name in _carried(around):
             stop = ast.parse(f"{name} = {name}.detach()").body[0]
