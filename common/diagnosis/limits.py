@@ -118,6 +118,7 @@ WIDENED = 4  # times that a place which deviates is tried without, together with
 LONGEST_SEARCH = 45.0  # that operations of one place are replaced, however large the model
 LONGEST_IN_ALL = 180.0  # of such trials at all places of a pair together, however few they were
 LONGEST_EDITS = 90.0  # of trials with edits of the user's code, at all places together
+MUCH_NEARER = 0.5  # of a deviation is left with an edit that is half of what is wrong
 LONGEST_EDITS_HERE = 45.0  # of such trials at one place, so that others have some, too
 LONGEST_EDITED = 5.0  # of one pass with an edit, which may not end
 LEAST_TRIED = 120  # replacements that are tried all the same, however long each takes

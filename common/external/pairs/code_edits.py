@@ -31,6 +31,7 @@ _IN_WORDS = {
     "number": "another number",
     "kept": "the other way round",
     "broadcast": "along another axis",
+    "left_out": "something left out",
     "too_much": "too much",
     "operand": "another tensor",
     "stopped": "a gradient that Keras stops",
@@ -117,12 +118,14 @@ def fitting_edits(
     every = list(_edits(view.bench, lines, of_gradients=False))
     # Other tensors are many.
     likely = [edit for edit in every if edit.line in lines and edit.kind != "operand"]
+    found = trials.one_of([], likely) or trials.together()
+    if found or not math.isfinite(trials.apart([])):
+        return found  # of another shape: what is behind says more
     return (
-        trials.one_of([], likely)
-        or trials.together()
-        or next(filter(None, (trials.one_of(first, likely) for first in trials.nearest())), None)
+        next(filter(None, (trials.one_of(first, likely) for first in trials.nearest())), None)
         or trials.one_of([], every)
         or trials.together()
+        or trials.by_what_is_off(every)
     )
 
 
@@ -178,6 +181,29 @@ class _Trials:
                 if found := self.one_of(first, single[:_MOST_NEARER]):
                     return found
         return None
+
+    def by_what_is_off(self, edits: Sequence[CodeEdit]) -> tuple[list[CodeEdit], float] | None:
+        """Two that agree together, of which one makes the deviation much smaller: where one side packs what the other pads, nothing on the way
+        to the place says what brings it nearer.
+        """
+        self._ends = min(limits.LONGEST_EDITS, self._view.bench.edited + limits.LONGEST_EDITS_HERE)
+        enough = limits.MUCH_NEARER * self.apart([])
+        left = [(self.apart([edit]), number) for number, edit in enumerate(edits)]
+        firsts = [edits[number] for far, number in sorted(left) if far < enough][:_MOST_FIRST]
+        return next(filter(None, (self.one_of([first], edits) for first in firsts)), None)
+
+    def apart(self, edits: Sequence[CodeEdit]) -> float:
+        """What deviation is left with edits; infinite where torch cannot be run so, or time is over."""
+        bench = self._view.bench
+        if bench.edited > self._ends:
+            return math.inf
+        began = bench.busy
+        try:
+            return self._deviation(edits)
+        except ExternalModelError:
+            return math.inf
+        finally:
+            bench.edited += bench.busy - began
 
     def _seen(self, edits: Sequence[CodeEdit]) -> frozenset[int]:
         """What torch's model gives of what Keras computes, with edits; nothing where it cannot be run so."""

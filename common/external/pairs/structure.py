@@ -16,7 +16,7 @@ from dataclasses import replace
 from parity.common.base.errors import ExternalModelError
 from parity.common.diagnosis import limits
 from parity.common.external.pairs.bench import Bench, compared
-from parity.common.external.pairs.code_edits import CodeEdit, fitting_edit, fitting_edits, told_edits
+from parity.common.external.pairs.code_edits import fitting_edit, fitting_edits, told_edits
 from parity.common.external.pairs.explain import Attribution, DeviatingTensor, Reversible, made
 from parity.common.external.pairs.places import (
     CAUSE,
@@ -119,28 +119,42 @@ def _by_edits(
 
 
 def _as_code(
-    bench: Bench, told: Sequence[Attribution], deviation: Callable[[Sequence[CodeEdit]], float]
+    bench: Bench, told: Sequence[Attribution], deviation: Callable[[Sequence[Reversible]], float]
 ) -> list[Attribution]:
-    """What was found by other results of an operation with an edit of that line in place of these, where one fits: gradients go through it."""
-    (first, *others) = told
-    lines = _LINE.findall(first.explanation.text.partition(": ")[0])
-    if others or any(not isinstance(change, Replacement) for change in first.changes):
-        return [*told]
-    why = first.explanation
+    """What was found by other results of operations with edits of their lines in place of these, where some fit: gradients go through them."""
+    found = [*told]
+    for number, each in enumerate(told):
+        rest = [change for other in found if other is not each for change in other.changes]
+        found[number] = _one_as_code(bench, each, rest, deviation)
+    return found
+
+
+def _one_as_code(
+    bench: Bench,
+    told: Attribution,
+    rest: Sequence[Reversible],
+    deviation: Callable[[Sequence[Reversible]], float],
+) -> Attribution:
+    why = told.explanation
+    lines = _LINE.findall(why.text.partition(": ")[0])
+    if any(not isinstance(change, Replacement) for change in told.changes):
+        return told
+    if rest and deviation(rest) <= limits.LIVE_FLOAT64:
+        return told  # results behind it are put right, and whatever it computes would do
     # A table is what other code makes; one number many formulas give.
     built_by = ("built_by",) if _TABLE.search(why.text) else ()
-    found = fitting_edit(bench, lines, lambda edit: deviation([edit]), others=built_by)
+    found = fitting_edit(bench, lines, lambda edit: deviation([*rest, edit]), others=built_by)
     if found is None:
-        return [*told]
+        return told
     edit, _ = found
-    if edit.kind == "sequence":
-        # The operation that is put right is a part of what changes its place.
+    if edit.kind == "sequence" or (why.cause == f"{CAUSE}other" and edit.line in lines):
+        # The operation that is put right is a part of what changes its place; and an edit says more than another formula.
         why = edit.explanation(why.confidence == "confirmed", why.evidence, why.layers)
     elif edit.line not in lines:
         why = replace(why, text=f"{why.text}; that is, {edit.text}", fix=edit.fix)
     else:
         why = replace(why, fix=f"{why.fix}; {edit.fix}" if why.fix else edit.fix)
-    return [Attribution(why, (edit,))]
+    return Attribution(why, (edit,))
 
 
 def _results(substitution: Substitution) -> tuple[int, int, int]:
@@ -264,7 +278,7 @@ def causes_of_loss(bench: Bench, places: Sequence[tuple[Place, Callable[[], floa
     else:
         told = []
 
-    def with_edits(edits: Sequence[CodeEdit]) -> float:
+    def with_edits(edits: Sequence[Reversible]) -> float:
         left = 0.0
         for _, measure in places:
             left = max(left, with_changes(edits, measure))

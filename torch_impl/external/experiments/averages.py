@@ -59,7 +59,11 @@ def _others(node: ast.expr) -> Iterator[ast.expr]:
         yield from _of_loss(node)
     if name not in ("mean", "sum") or of is None:
         return
-    if _axes(node):
+    if axes := _axes(node):
+        if name == "mean" and isinstance(axes[0], ast.Tuple):
+            # Of one axis the sum, as of the real and imaginary parts of a square.
+            for axis in axes[0].elts:
+                yield applied(node, code("V.sum(D, keepdim=True)", V=of, D=axis))
         if name == "mean" and isinstance(of, ast.BinOp) and isinstance(of.op, ast.Mult):
             for weights in (of.right, of.left):
                 sums = [applied(renamed(node, "sum"), each) for each in (of, weights)]

@@ -79,7 +79,9 @@ _WINDOWS = ("hann_window", "hamming_window", "blackman_window", "bartlett_window
 _VIEWS = ("view", "reshape", "unflatten")
 _TURNED = ((1, 2), (0, 1), (2, 3), (-1, -2), (1, 3))
 # Parts of the names of masks.
-_OF_MASKS = ("mask", "valid", "pad", "keep")
+_OF_MASKS = ("mask", "valid", "pad", "keep", "observed", "present", "seen", "known")
+# Where a mask is left out.
+_MASKED = ("V * M", "V * M.unsqueeze(-1)")
 # Names of a scope that are tried in place of another.
 _MOST_NAMES = 16
 # Statements that one is put behind.
@@ -87,7 +89,7 @@ _FARTHEST = 3
 # The likeliest first; names and what is too much last, since they are many, or say little.
 _ORDER = (
     *("setting", "order", "arrangement", "part", "argument", "operation", "divisor", "sequence", "number"),
-    *("kept", "broadcast", "too_much", "stopped", "through", "operand"),
+    *("kept", "broadcast", "left_out", "too_much", "stopped", "through", "operand"),
 )
 # What takes an axis away, unless it is told to keep it.
 _REDUCING = ("mean", "sum", "amax", "amin", "std", "var", "norm", "logsumexp", "prod", "max", "min", "argmax")
@@ -143,7 +145,8 @@ def edits_of(holder: ast.AST, field: str, place: int, known: Known) -> list[Edit
     statement = block[place]
     for owner, name, index, node in _expressions(statement):
         reversed_ = [("order", code("list(V)[::-1]", V=node))] if name == "iter" else []
-        for kind, new in (*reversed_, *_instead(node, known)):
+        masked = _masked(node, known.values) if owner is statement and name == "value" else ()
+        for kind, new in (*reversed_, *_instead(node, known), *masked):
             found.append(Edit(kind, owner, name, index, node, ast.copy_location(new, node), statement))
     found += [
         Edit(kind, holder, field, None, block, others, statement) for kind, others in _blocks(block, place)
@@ -200,10 +203,20 @@ def _instead(node: ast.expr, known: Known) -> Instead:
         yield "stopped", code("V.detach()", V=node)
         if known.has_complex:
             yield "kept", code("V.conj()", V=node)
-    if isinstance(node, ast.Name) and any(word in node.id for word in _OF_MASKS):
+    if _is_of_masks(node):
         yield from (("kept", code(each, V=node)) for each in ("V.logical_not()", "1 - V"))
     if isinstance(node, ast.Name | ast.Attribute):
         yield from _others(node, known.values)
+
+
+def _is_of_masks(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and any(word in node.id for word in _OF_MASKS)
+
+
+def _masked(node: ast.expr, known: Sequence[ast.expr]) -> Instead:
+    """A value with a mask that is at hand."""
+    for mask in filter(_is_of_masks, known if isinstance(node, ast.BinOp | ast.Call) else ()):
+        yield from (("left_out", code(each, V=node, M=mask)) for each in _MASKED)
 
 
 def _in_the_middle(node: ast.expr) -> Iterator[ast.expr]:
@@ -338,6 +351,10 @@ def _of_call(node: ast.Call, known: Known) -> Instead:
         yield "through" if name in ("detach", "clone") else "too_much", of
     if name in ("masked_fill", "where") and node.args:
         yield "kept", changed(node, args=[ast.UnaryOp(ast.Invert(), node.args[0]), *node.args[1:]])
+    if isinstance(of, ast.BinOp):
+        for side in ("left", "right"):
+            if is_value(inner := getattr(of, side)):
+                yield "sequence", changed(of, **{side: applied(node, inner)})
     # One function of another one's result, in the other order.
     if isinstance(of, ast.Call) and (inner := operand(of)) is not None and is_value(inner):
         yield "sequence", applied(of, applied(node, inner))

@@ -62,6 +62,9 @@ def of_operator(node: ast.BinOp) -> Instead:
         yield from _exchanged_functions(node)
     for side in ("left", "right"):
         of = getattr(node, side)
+        # What is made of one, of both.
+        if isinstance(of, ast.Call) and (inner := operand(of)) is not None and is_value(inner):
+            yield "sequence", applied(of, changed(node, **{side: inner}))
         if is_value(of) and isinstance(of, ast.Name | ast.Attribute | ast.Subscript | ast.Call):
             yield from (("broadcast", changed(node, **{side: code(each, V=of)})) for each in BROADCAST)
     # A bound for a number that is added.
