@@ -99,11 +99,11 @@ def test_exchanged_projections_are_found(order):
     assert all(torch.state[name] is before[name] for name in before)
 
 
-def test_two_passes_are_enough_where_all_is_right():
+def test_few_passes_are_enough_where_all_is_right():
     keras, torch = attention()
     refine(propose(keras.outline(X), torch.outline(X)), keras, torch, X)
-    # One for the outline, one with random weights.
-    assert keras.forwards <= 3
+    # One for the outline, one with random weights, one with equal ones for what order alone may tell apart.
+    assert keras.forwards <= 4
 
 
 def exchanged(mapping, one, other):

@@ -282,7 +282,7 @@ WRONG = [
         "attends",
         "Attends",
         "sum",
-        [("forward/norm", "operation:sequence", "the input x + (attention/attention_output * a mask")],
+        [("forward/norm", "operation:sequence", "`x + F.dropout(y, 0.2, self.training)`")],
     ),
     (
         "AlwaysDrops",
@@ -600,7 +600,7 @@ WRONG = [
             (
                 "forward/third",
                 "operation:sequence",
-                "relu(second) + the input x where Keras computes relu(second + the input x)",
+                "what Keras computes is `F.relu(y + x)`",
             )
         ],
     ),
@@ -608,7 +608,7 @@ WRONG = [
         "modulated",
         "Modulated",
         "root",
-        [("forward/mixed", "operation:sequence", "axis=(-1,))) + 0.5 where Keras computes sqrt(")],
+        [("forward/mixed", "operation:sequence", "what Keras computes is `(square + 0.5).sqrt()`")],
     ),
     (
         "modulated",

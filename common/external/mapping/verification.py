@@ -209,9 +209,11 @@ class _Search:
             if (together <= trial.deviations.keys() and not agrees) or not self._spoils(pairs, trial):
                 self.pairs = pairs
 
-    def _spoils(self, pairs: Sequence[Pair], trial: Trial, but: Collection[int] = ()) -> bool:
+    def _spoils(
+        self, pairs: Sequence[Pair], trial: Trial, but: Collection[int] = (), inject: bool = True
+    ) -> bool:
         """Whether with pairs something deviates that agrees in a trial, but for some components."""
-        other = self.bench.try_out(pairs)
+        other = self.bench.try_out(pairs, inject=inject)
         found = [
             (value, other.deviations.get(place, 0.0))
             for place, value in trial.deviations.items()
@@ -436,16 +438,18 @@ class _Search:
         deviate if the two were exchanged, as the outputs do not where a loss alone takes them.
         """
         found: dict[int, int] = {}
-        if self.keep:
+        if self.keep or not any(map(self.is_open, range(len(self.pairs)))):
             return found
-        alone = self.bench.try_out(self.pairs)
+        # Where the outputs agree, they tell what is before them; else each layer by itself.
+        inject = self.last.outputs > AGREES
+        alone = self.bench.try_out(self.pairs) if inject else self.last
         for members in self.siblings():
             for one, other in itertools.combinations(members, 2):
                 indices = [index for place in (one, other) for index in self.parts[place].pairs]
                 if {one, other} <= found.keys() or not any(map(self.is_open, indices)) or self.is_over:
                     continue
                 exchanged = self.repaired(self.pairs, {one: other, other: one})
-                if not self._spoils(exchanged, alone, (one, other)):
+                if not self._spoils(exchanged, alone, (one, other), inject):
                     found |= {one: other, other: one}
         return found
 
