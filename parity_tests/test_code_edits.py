@@ -46,6 +46,14 @@ def ranks(x):
     return rank
 
 
+def residual(x, observed):
+    wide = F.silu(x)
+    deep = wide
+    square = torch.sum(x).square().mean((-2, -1))
+    left = x - deep.roll(1)
+    return left.cos(square)
+
+
 def scaled(factor):
     def scale(x):
         y = x * factor
@@ -148,6 +156,10 @@ def number_of(edits: CodeEdits, line: str, after: str) -> int:
         ("y = self", "sequence", "if self.training: y = y + 1.0; y = self.first(x)"),
         ("for part in", "order", "for part in list(parts)[::-1]: str(part)"),
         ("return torch.log", "sequence", "torch.log(x).mean(1)"),
+        ("wide =", "sequence", "wide = x; deep = F.silu(wide)"),
+        ("square =", "divisor", "torch.sum(x).square().sum(-1, keepdim=True).mean((-2, -1))"),
+        ("left =", "sequence", "(x - deep).roll(1)"),
+        ("left =", "left_out", "(x - deep.roll(1)) * observed"),
         ("y = self.first", "too_much", "x"),
         ("return joined", "order", "[self.second(y), y]"),
         ("return joined", "kept", "return joined([y, self.second(y)], mask)"),

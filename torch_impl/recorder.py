@@ -253,7 +253,8 @@ class Recorder(ScriptRecorder):
             trained = {name: tensor for name, tensor in trained.items() if id(tensor) in held}
         key = id(optimizer) if self._several else 0
         there = {name: tensor for name, tensor in trained.items() if tensor.grad is not None}
-        if key not in self._seen_of and there:
+        # A rank may have none, and the others ask it for its share.
+        if key not in self._seen_of and (there or self._distributed):
             self._seen_of.add(key)
             self._see_gradients(trained, there)
 
@@ -362,7 +363,7 @@ class Recorder(ScriptRecorder):
         if self._first and not self._sharded and self.writes:
             self._first_gradients |= {name: _array(_dense(t.grad)) for name, t in there.items()}
         began = time.perf_counter()
-        if self._measures:
+        if self._measures and there:
             found = _norm([_dense(t.grad) for t in there.values()])
             before = self._seen.get("gradient")
             self._seen["gradient"] = found if before is None else torch.hypot(before, found)
@@ -395,7 +396,7 @@ class Recorder(ScriptRecorder):
 
     def _end_gradients(self) -> None:
         """The step is over: hand on what is of all its optimizers together."""
-        if self._made[0]:
+        if any(self._made):
             self._keep_or_follow(self._end_exchange)
         if self._first_gradients:
             found, self._first_gradients, self._first = self._first_gradients, {}, False
