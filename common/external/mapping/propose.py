@@ -13,6 +13,7 @@ from typing import Literal
 
 import numpy as np
 
+from parity.common.external.mapping.blocks import within_blocks
 from parity.common.external.mapping.candidate_rules import fitting, joined
 from parity.common.external.mapping.correspondence import layer_pairs
 from parity.common.external.mapping.graphs import assign, in_order
@@ -203,7 +204,7 @@ def _proposed(
             elif info.buffer:
                 ignored[side][info.name] = "not trained, and nothing like it on the other side"
         unmapped[side] = tuple(info.name for info in rest if info.name not in ignored[side])
-    mapping = Mapping(
+    found = Mapping(
         keras=keras.target,
         torch=torch.target,
         tensors=tuple(tensors),
@@ -211,6 +212,7 @@ def _proposed(
         tied=Reasons(**{side: {**getattr(hints.tied, side), **tied[side]} for side in outlines}),
         unmapped=Names(**unmapped),
     )
+    mapping = within_blocks(found)
     return mapping.model_copy(update={"layers": layer_pairs(mapping, keras, torch, hints.layers)})
 
 
@@ -428,6 +430,9 @@ def _worth(ours: ParameterGroup, theirs: ParameterGroup, flattened: dict[str, Sh
         worth += 0.5
     if ours.layer.kind and ours.layer.kind == theirs.layer.kind:
         worth += 0.5
+        main = ours.parts.get("main"), theirs.parts.get("main")
+        if ours.layer.kind == "dense" and main[0] and main[1] and main[0].shape[::-1] != main[1].shape:
+            worth -= 0.5  # of stock layers the one has its outputs last, and the other first
     settings = ours.layer.settings.keys() & theirs.layer.settings.keys() & _TELLING
     worth += sum(0.1 for name in settings if ours.layer.settings[name] == theirs.layer.settings[name])
     return worth

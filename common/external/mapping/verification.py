@@ -132,8 +132,19 @@ class _Search:
             if self.pairs == before or best[1] <= AGREES or self.is_over:
                 break
         self.pairs = best[0]
-        self._keep_better(map(self.repaired, itertools.repeat(self.pairs), self._branches()))
+        self._exchange_branches()
         self._take_back()
+
+    def _exchange_branches(self) -> None:
+        trial = self.bench.try_out(self.pairs, inject=False)
+        for partner in self._branches():
+            if trial.outputs <= AGREES or self.is_over:
+                return
+            pairs = self.repaired(self.pairs, partner)
+            now = self.bench.try_out(pairs, inject=False)
+            # What is only a little nearer says nothing.
+            if now.outputs <= WRONG or _agreeing(trial) < _agreeing(now):
+                self.pairs, trial = pairs, now
 
     def _branches(self) -> list[dict[int, int]]:
         """Exchanges of whole branches: of all components whose names differ by one word for another ('l0_click_gate', 'l0_like_gate').
@@ -486,6 +497,10 @@ def _worst(trial: Trial) -> float:
     """The largest deviation of all; outputs that nothing compares with do not count."""
     finite = [trial.outputs] if math.isfinite(trial.outputs) else []
     return max([*trial.deviations.values(), *finite], default=float("inf"))
+
+
+def _agreeing(trial: Trial) -> set[int]:
+    return {place for place, far in trial.deviations.items() if far <= AGREES}
 
 
 def _total(trial: Trial) -> float:
