@@ -156,6 +156,7 @@ def number_of(edits: CodeEdits, line: str, after: str) -> int:
         ("y = self", "sequence", "if self.training: y = y + 1.0; y = self.first(x)"),
         ("for part in", "order", "for part in list(parts)[::-1]: str(part)"),
         ("return torch.log", "sequence", "torch.log(x).mean(1)"),
+        ("wide =", "operand", "wide = F.silu(x).new_zeros(F.silu(x).shape)"),
         ("wide =", "sequence", "wide = x; deep = F.silu(wide)"),
         ("square =", "divisor", "torch.sum(x).square().sum(-1, keepdim=True).mean((-2, -1))"),
         ("left =", "sequence", "(x - deep).roll(1)"),

@@ -145,8 +145,8 @@ def edits_of(holder: ast.AST, field: str, place: int, known: Known) -> list[Edit
     statement = block[place]
     for owner, name, index, node in _expressions(statement):
         reversed_ = [("order", code("list(V)[::-1]", V=node))] if name == "iter" else []
-        masked = _masked(node, known.values) if owner is statement and name == "value" else ()
-        for kind, new in (*reversed_, *_instead(node, known), *masked):
+        assigned = _assigned(node, known.values) if owner is statement and name == "value" else ()
+        for kind, new in (*reversed_, *_instead(node, known), *assigned):
             found.append(Edit(kind, owner, name, index, node, ast.copy_location(new, node), statement))
     found += [
         Edit(kind, holder, field, None, block, others, statement) for kind, others in _blocks(block, place)
@@ -213,8 +213,10 @@ def _is_of_masks(node: ast.expr) -> bool:
     return isinstance(node, ast.Name) and any(word in node.id for word in _OF_MASKS)
 
 
-def _masked(node: ast.expr, known: Sequence[ast.expr]) -> Instead:
-    """A value with a mask that is at hand."""
+def _assigned(node: ast.expr, known: Sequence[ast.expr]) -> Instead:
+    """A value with a mask that is at hand; zeros of its shape, as states begin."""
+    if isinstance(node, ast.Name | ast.Subscript | ast.Call) and is_value(node):
+        yield "operand", code("V.new_zeros(V.shape)", V=node)
     for mask in filter(_is_of_masks, known if isinstance(node, ast.BinOp | ast.Call) else ()):
         yield from (("left_out", code(each, V=node, M=mask)) for each in _MASKED)
 
