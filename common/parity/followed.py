@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parity.common.base.errors import NotComparableError
+from parity.common.base.words import listed
 from parity.common.parity.deviation import Curve
 from parity.common.parity.rounding import (
     ELEMENTWISE_GROSS_ULPS,
@@ -407,8 +408,7 @@ def _listed(apart: Sequence[Measure], rows: Sequence[Measure]) -> str:
     every = len({each.tensor for each in rows})
     if len(names) in (1, every) or not names:
         return "" if len(names) != 1 or every == 1 else f", and the other {every - 1} agree"
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return f"; of {every} tensors {len(names)}: {', '.join(names[:_NAMED])}{more}"
+    return f"; of {every} tensors {len(names)}: {listed(names, _NAMED)}"
 
 
 def _unequal_rates(reference: RunRecord, candidate: RunRecord) -> dict[int, float]:

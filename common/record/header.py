@@ -21,6 +21,7 @@ from pydantic import Discriminator, Field, Tag
 from parity import __version__
 from parity.common.base.errors import RecordError, did_you_mean
 from parity.common.base.files import naming_os_errors
+from parity.common.base.words import listed
 from parity.common.record.files import parse, read_json, write_json
 from parity.common.record.version_0_1 import WithOldNames
 from parity.common.spec import Instrumentation, Placement, RunOptions, ScriptInfo, Spec, TrainSpec
@@ -28,8 +29,6 @@ from parity.common.spec.script_info import EARLIER_KIND, KIND
 
 FORMAT = "parity-run-record"
 SCHEMA = 2
-# Records that a message names.
-_LISTED = 3
 # What lies beside the folders of a record, at its top and in its parts.
 _OF_A_RECORD = re.compile(
     r"(header|summary|start|layers|outline|notes)\.json|steps\.f64|followed\.jsonl|(initial|final|first_gradients)\.safetensors|lock"
@@ -183,8 +182,7 @@ def _why(folder: Path) -> str:
     )
     if not inside:
         return " (no header.json)"
-    more = f" and {len(inside) - _LISTED} more" if len(inside) > _LISTED else ""
-    return f": a folder with several; give one of them: {', '.join(map(str, inside[:_LISTED]))}{more}"
+    return f": a folder with several; give one of them: {listed(map(str, inside))}"
 
 
 def steps_in(path: Path) -> int:

@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.tree import Tree
 
 from parity.common.base.terminal import Terminal, styled
+from parity.common.base.words import listed
 from parity.common.diagnosis.isolate import stages
 from parity.common.diagnosis.result import Diagnosis, Finding, StepComparison, TensorComparison, When
 from parity.common.report import diagnosis as words
@@ -247,8 +248,7 @@ def _finding(count: int, finding: Finding, console: Terminal) -> None:
         )
     others = words.others_of(finding)
     if others:
-        more = f" and {len(others) - _MOST_OTHERS} more" if len(others) > _MOST_OTHERS else ""
-        facts["with it"] = ", ".join(tensor.name for tensor in others[:_MOST_OTHERS]) + more
+        facts["with it"] = listed((tensor.name for tensor in others), _MOST_OTHERS)
     if finding.code:
         facts["code"] = words.lines_of(finding)
     if why is not None:

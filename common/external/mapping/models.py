@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from parity.common.base.errors import ExternalModelError
+from parity.common.base.words import listed
 from parity.common.diagnosis.limits import ROUNDED_CONSTANT
 from parity.common.external.mapping.copies import like_their_copies
 from parity.common.external.mapping.left_over import BY_USE
@@ -269,7 +270,7 @@ def check_mapped(mapping: Mapping, outlines: tuple[Outline, Outline], path: Path
     """Raise ExternalModelError that names the trained tensors of which no counterpart is known, and the file to edit."""
     left = left_of(mapping, outlines)
     if left:
-        told = [f"{_listed(names)} of {target}" for target, names in left.items()]
+        told = [f"{listed(names, _LISTED)} of {target}" for target, names in left.items()]
         sizes = [
             sum(math.prod(info.shape) for info in outline.tensors if info.trainable) for outline in outlines
         ]
@@ -321,8 +322,3 @@ def doubts_of(mapping: Mapping) -> list[str]:
     """A line for each pair of tensors that nothing has confirmed, and for what training cannot keep equal."""
     found = [f"{pair.label}: {pair.doubt}" for pair in mapping.tensors if pair.doubt is not None]
     return found + [f"{pair.label}: {pair.note}" for pair in mapping.tensors if pair.note is not None]
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return f"{', '.join(names[:_LISTED])}{more}"

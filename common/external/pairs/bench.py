@@ -17,6 +17,7 @@ import numpy as np
 from typing_extensions import Unpack
 
 from parity.common.base.errors import ExternalModelError
+from parity.common.base.words import listed
 from parity.common.diagnosis import limits
 from parity.common.diagnosis.result import Finding, TensorComparison
 from parity.common.external.mapping.models import TracedModels, exact_constants
@@ -154,10 +155,8 @@ class Bench(LoadedPair):
                 largest = max((float(np.abs(value).max(initial=0.0)) for value in ours.values()), default=0.0)
                 apart = (float(np.abs(value - theirs[name]).max(initial=0.0)) for name, value in ours.items())
                 off = max(off, max(apart, default=0.0) / (largest or 1.0))
-        named = ", ".join(rounded[:_NAMED])
-        more = f" and {len(rounded) - _NAMED} more" if len(rounded) > _NAMED else ""
         return (
-            f"no fault of the port: some constants go through float32 ({named}{more}); kept in float64, by experiment, they"
+            f"no fault of the port: some constants go through float32 ({listed(rounded, _NAMED)}); kept in float64, by experiment, they"
             f" change outputs or gradients by {off:.2g}, and so the models are compared"
         )
 

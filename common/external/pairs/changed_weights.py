@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from parity.common.base.words import listed
 from parity.common.diagnosis import limits
 from parity.common.diagnosis.result import Explanation, Finding, TensorComparison
 from parity.common.external.pairs.bench import Bench, taken
@@ -45,9 +46,7 @@ def changed_weights(search: Search) -> Iterator[Finding]:
         if off.keys() & changed[1 - number].keys():
             other = f"one of {theirs} writes other numbers"
             fix = "write the same on both sides; what follows was not compared, being of other weights"
-        text = (
-            f"a pass of {ours} in training writes into {_listed(names)} by itself, before any update; {other}"
-        )
+        text = f"a pass of {ours} in training writes into {listed(names, _LISTED)} by itself, before any update; {other}"
         evidence = "by experiment: the weights were read before a pass and after it"
         yield finding_of(
             "before",
@@ -71,7 +70,9 @@ def _by_setting(search: Search, number: int, names: Sequence[str]) -> Explanatio
             back.make(bench)
             continue
         search.used.add(suspect)
-        evidence = f"by experiment: a pass in training changes {_listed(names)}, and with it alike none"
+        evidence = (
+            f"by experiment: a pass in training changes {listed(names, _LISTED)}, and with it alike none"
+        )
         return by_setting(suspect, "confirmed", evidence)
     return None
 
@@ -113,8 +114,3 @@ def _native(bench: Bench, number: int, keras: dict[str, float]) -> list[str]:
     """The names that one side has for Keras's."""
     pairs = [pair for pair in bench.mapping.tensors if set(pair.keras) & set(keras)]
     return [name for pair in pairs for name in getattr(pair, _SIDES[number])]
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return f"{', '.join(names[:_LISTED])}{more}"

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from parity.common.base.errors import ExternalModelError
+from parity.common.base.words import listed
 from parity.common.diagnosis import limits
 from parity.common.external.pairs.bench import LoadedPair, taken
 from parity.common.external.pairs.objectives import paired_outputs
@@ -379,5 +380,4 @@ def _joins(shape: Shape, wanted: Shape) -> bool:
 
 def _named(names: Sequence[str]) -> str:
     unique = list(dict.fromkeys(names))
-    more = f" and {len(unique) - _LISTED} more" if len(unique) > _LISTED else ""
-    return f"layer{'s' if len(unique) > 1 else ''} {', '.join(unique[:_LISTED])}{more}"
+    return f"layer{'s' if len(unique) > 1 else ''} {listed(unique, _LISTED)}"

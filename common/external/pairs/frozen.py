@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from parity.common.base.words import listed
 from parity.common.diagnosis.result import Explanation, TensorComparison
 from parity.common.external.pairs.bench import Bench
 from parity.common.spec.external.outline import Outline
@@ -23,7 +24,7 @@ def frozen_cause(
         now: their gradients compared while both sides are made to give them.
     """
     ours, theirs = (
-        _listed(_owners(outline, names))
+        listed(_owners(outline, names), _LISTED)
         for outline, names in zip(bench.outlines, (keras, torch), strict=True)
     )
     worst = max((row.deviation for row in now), default=0.0)
@@ -53,8 +54,3 @@ def _owners(outline: Outline, names: Collection[str]) -> list[str]:
     order = [info.name for info in outline.tensors if info.name in names]
     whole = [owners[name] if parameters.get(owners[name], {""}) <= set(names) else name for name in order]
     return list(dict.fromkeys(whole))
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return f"{', '.join(names[:_LISTED])}{more}"

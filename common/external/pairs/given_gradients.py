@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from parity.common import reference
+from parity.common.base.words import listed
 from parity.common.diagnosis import limits
 from parity.common.diagnosis.result import Explanation
 from parity.common.external.mapping.models import exact_constants
@@ -30,7 +31,7 @@ _STEPS = 4
 _BEYOND = 10.0
 # How much smaller a limit is that is seen to clip more.
 _LESS = 0.98
-_LISTED = 4  # names of tensors
+LISTED = 4  # names of tensors
 # One that does something, and the other.
 _SIDES = (("torch", "Keras"), ("Keras", "torch"))
 _FACTORS = (1.0, -0.4, 0.7)  # of the gradients in each update, by turns
@@ -317,18 +318,12 @@ def _decay(
         other = sides[1 - adding]
         return Explanation(
             "setting:weight_decay",
-            f"weight decay: {who} adds {factor:g} times the weight to the gradient of {listed(names)}, and {other} does not",
+            f"weight decay: {who} adds {factor:g} times the weight to the gradient of {listed(names, LISTED)}, and {other} does not",
             "confirmed",
             f"in {other}: do so for these, too; or leave them out in {who}, as one does with biases and scales of norms",
             f"by experiment: given gradients with that term, {other}'s optimizer makes the same {len(sets)} updates",
         )
     return None
-
-
-def listed(names: Sequence[str]) -> str:
-    """Some names of tensors, and how many more there are."""
-    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return f"{', '.join(names[:_LISTED])}{more}"
 
 
 def _root(off: Callable[[float], float]) -> float | None:
@@ -376,8 +371,7 @@ def _common_factors(
     off = {name: min(each) for name, each in always.items() if each != {1.0}}
     if any(len(each) > 1 for each in always.values()) or len({*off.values()}) > 1 or not off:
         return None
-    more = f" and {len(off) - _LISTED} more" if len(off) > _LISTED else ""
-    text = f"torch's updates of {', '.join([*off][:_LISTED])}{more} are {min(off.values()):.6g} times those of Keras {steps}, and all others are Keras's"
+    text = f"torch's updates of {listed(off, LISTED)} are {min(off.values()):.6g} times those of Keras {steps}, and all others are Keras's"
     fix = "compare the learning rates of the groups of parameters, and which parameters are in which"
     return Explanation("updates:group", text, "confirmed", fix, evidence)
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
+from parity.common.base.words import listed
 from parity.common.diagnosis.result import Explanation
 from parity.common.external.pairs.explain import Attribution, DeviatingTensor
 from parity.common.external.pairs.varied_weights import varied
 from parity.common.external.process.pass_result import Array, Arrays
 
 NOT_CALLED = "weights_not_used"
-_LISTED = 3
 
 
 def by_unused(tensor: DeviatingTensor, first: bool) -> list[Attribution]:
@@ -57,8 +57,8 @@ def _uncalled(tensor: DeviatingTensor) -> Iterator[Attribution]:
     theirs = dict.fromkeys(idle[name].layer if idle[name].layer in whole else name for name in names)
     ours = tuple(dict.fromkeys(owner[name] for name in state))
     does = "never calls" if all(name in whole for name in theirs) else "never uses"
-    what = _listed([*theirs])
-    text = f"torch's forward pass {does} {what}; Keras computes with its {_listed(ours)}"
+    what = listed(theirs)
+    text = f"torch's forward pass {does} {what}; Keras computes with its {listed(ours)}"
     evidence = (
         f"by experiment: with other weights there Keras's numbers here change by {apart:.2g}; a pass of torch's touches"
         " none of them"
@@ -103,8 +103,3 @@ def _apart(before: Arrays, after: Arrays) -> float:
     """The largest change of any number; 0 where nothing changes."""
     changes: list[Array] = [np.abs(after[name] - value) for name, value in before.items()]
     return max((float(change.max(initial=0.0)) for change in changes), default=0.0)
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return f"{', '.join(names[:_LISTED])}{more}"

@@ -18,6 +18,7 @@ from pydantic import ValidationError
 
 from parity.common import reference
 from parity.common.base.errors import ExternalModelError
+from parity.common.base.words import listed
 from parity.common.diagnosis import limits
 from parity.common.diagnosis.result import Explanation, Finding, TensorComparison
 from parity.common.external.lint.lint import Difference, optimizer_differences
@@ -25,8 +26,8 @@ from parity.common.external.mapping.models import exact_constants
 from parity.common.external.pairs.bench import Bench
 from parity.common.external.pairs.explain import by_setting
 from parity.common.external.pairs.given_gradients import (
+    LISTED,
     as_torch_takes,
-    listed,
     mapped_alone,
     moved_by,
     numbers_held,
@@ -389,7 +390,7 @@ class _Formula:
             for side, spec in sides.items()
         }
         told = [
-            f"of {listed(sorted(decaying[side] - decaying[other]))} in {side} only"
+            f"of {listed(sorted(decaying[side] - decaying[other]), LISTED)} in {side} only"
             for side, other in (("Keras", "torch"), ("torch", "Keras"))
             if decaying[side] - decaying[other]
         ]

@@ -6,14 +6,12 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from parity.common.base.errors import RecordError
+from parity.common.base.words import listed
 from parity.common.external.lint.lint import audit, same
 from parity.common.external.lint.settings import said
 from parity.common.record.files import parse, read_json
 from parity.common.record.script import OUTLINE
 from parity.common.spec.external.outline import LayerInfo, OptimizerInfo, Outline
-
-# Of layers that differ alike so many are named.
-_NAMED = 3
 
 
 def setting_differences(reference: Path, candidate: Path) -> tuple[list[str], list[str]]:
@@ -48,10 +46,7 @@ def _together(told: Iterable[tuple[str, str]]) -> list[str]:
     layers: dict[str, list[str]] = {}
     for layer, what in told:
         layers.setdefault(what, []).append(layer)
-    return [
-        f"{', '.join(found[:_NAMED])}{f' and {len(found) - _NAMED} more' if len(found) > _NAMED else ''}: {what}"
-        for what, found in layers.items()
-    ]
+    return [f"{listed(found)}: {what}" for what, found in layers.items()]
 
 
 def _read(folder: Path) -> Outline | str:

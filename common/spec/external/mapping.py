@@ -17,6 +17,7 @@ from typing_extensions import Self
 
 from parity.common.base.errors import ExternalModelError, SpecError, check_printable
 from parity.common.base.files import replacing
+from parity.common.base.words import listed
 from parity.common.base.yaml import dump_plain, parse_yaml
 from parity.common.spec.base import Spec
 from parity.common.spec.external.outline import Outline
@@ -242,10 +243,9 @@ class Mapping(Spec):
                     )
             left = getattr(self.unmapped, side)
             if left and not unmapped:
-                more = f" and {len(left) - _NAMES_SHOWN} more" if len(left) > _NAMES_SHOWN else ""
-                names = ", ".join(f"{name!r} {shapes[name]}" for name in left[:_NAMES_SHOWN])
+                names = listed((f"{name!r} {shapes[name]}" for name in left), _NAMES_SHOWN)
                 raise ExternalModelError(
-                    f"{outline.target}: no counterpart is known of {names}{more}; give each a line in"
+                    f"{outline.target}: no counterpart is known of {names}; give each a line in"
                     " mapping.yaml, in tensors or, with the reason, in ignored"
                 )
         for pair in self.tensors:

@@ -91,12 +91,6 @@ def below(state: Tensors, head: str) -> dict[str, Array]:
     return {n.removeprefix(head): np.asarray(v, np.float64) for n, v in named if n.startswith(head)}
 
 
-def listed(names: Iterable[str], most: int = 3) -> str:
-    """Some names in words, and how many more there are."""
-    names = list(names)
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
-
-
 def numbers(values: Iterable[float]) -> str:
     """Some numbers in words."""
     return ", ".join(f"{value:.6g}" for value in values)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from parity.common import reference
+from parity.common.base.words import listed
 from parity.common.diagnosis import limits
 from parity.common.diagnosis.explain import step_reference
 from parity.common.diagnosis.explain.case import Case, TracedStep, once
@@ -19,7 +20,6 @@ from parity.common.diagnosis.explain.signatures.base import (
     farthest,
     float32_match,
     is_claimed,
-    listed,
     named_ratio,
     ratio_of,
     signature_of,

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from parity.common.base.words import listed
 from parity.common.diagnosis import limits
 from parity.common.diagnosis.explain import step_reference
 from parity.common.diagnosis.explain.case import Case, once
@@ -22,7 +23,6 @@ from parity.common.diagnosis.explain.signatures.base import (
     below,
     farthest,
     float32_match,
-    listed,
     low_type_of,
     named_ratio,
     numbers,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from parity.common.base.words import listed
 from parity.common.diagnosis import limits
 from parity.common.diagnosis.explain.case import Case, once
-from parity.common.diagnosis.explain.signatures.base import Match, Tensors, farthest, listed, ratio_of
+from parity.common.diagnosis.explain.signatures.base import Match, Tensors, farthest, ratio_of
 from parity.common.diagnosis.explain.spec_variants import setting
 from parity.common.parity.deviation import tensor_deviation
 from parity.common.state.canonical import initial_state
