@@ -41,7 +41,7 @@ from parity.common.record.followed import (
     read_measures,
     worst_of,
 )
-from parity.common.record.header import header_of, write_summary
+from parity.common.record.header import header_of, read_header, write_summary
 from parity.common.spec import Placement, ScriptInfo
 from parity.common.spec.external.mapping import read_mapping
 from parity_tests.helpers import ROOT
@@ -352,6 +352,11 @@ def test_a_record_that_has_fewer_steps_is_divergent(runs: Path, tmp_path: Path) 
     assert f"{STEPS - 2} that both have were compared" in " ".join(found.notes)
     assert [(finding.stage, finding.step) for finding in found.findings] == [("steps", STEPS - 2)]
     assert judge(pair).verdict == found.verdict == "divergent"
+    # Other steps are no shorter training.
+    rows[: STEPS - 2, read_header(tmp_path / "torch_").columns.index("step")] += 1
+    rows[: STEPS - 2].tofile(steps)
+    with pytest.raises(NotComparableError, match="unequal step sets"):
+        judge([pair[0], read_record(tmp_path / "torch_")])
 
 
 @pytest.mark.slow

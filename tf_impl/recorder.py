@@ -32,6 +32,7 @@ from parity.common.record.script import (
     Sums,
     check_settings,
     mapping_of,
+    optimizers_of,
     precision_of,
 )
 from parity.common.record.script_checks import checkable
@@ -111,8 +112,7 @@ class Recorder(ScriptRecorder):
                 to follow.
             ExternalModelError: the mapping cannot be read.
         """
-        several = optimizer if isinstance(optimizer, list | tuple) else [optimizer]
-        self._model, self._optimizers = model, [each for each in several if each is not None]
+        self._model, self._optimizers = model, optimizers_of(optimizer)
         only = self._optimizers[0] if len(self._optimizers) == 1 else None
         self._mapping = mapping_of(mapping)
         if is_keras2(model):

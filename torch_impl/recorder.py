@@ -35,6 +35,7 @@ from parity.common.record.script import (
     check_settings,
     mapping_of,
     norm,
+    optimizers_of,
     precision_of,
 )
 from parity.common.record.script_checks import StepObservation, checkable
@@ -119,7 +120,8 @@ class Recorder(ScriptRecorder):
         """
         self._model = _unwrapped(model)
         self._trained = names.trained(self._model)
-        self._mapping, self._optimizers = mapping_of(mapping), _torch_optimizers(optimizer)
+        self._mapping = mapping_of(mapping)
+        self._optimizers = [*map(_torch_optimizer, optimizers_of(optimizer))]
         only = self._optimizers[0] if len(self._optimizers) == 1 else None
         tensors = names.tensors(self._model)
         lazy = next((n for n, tensor in tensors.items() if torch.nn.parameter.is_lazy(tensor)), None)
@@ -252,9 +254,11 @@ class Recorder(ScriptRecorder):
             held = {id(tensor) for group in optimizer.param_groups for tensor in group["params"]}
             trained = {name: tensor for name, tensor in trained.items() if id(tensor) in held}
         key = id(optimizer) if self._several else 0
+        if key in self._seen_of or not self._looks:
+            return
         there = {name: tensor for name, tensor in trained.items() if tensor.grad is not None}
         # A rank may have none, and the others ask it for its share.
-        if key not in self._seen_of and (there or self._distributed):
+        if there or self._distributed:
             self._seen_of.add(key)
             self._see_gradients(trained, there)
 
@@ -343,6 +347,12 @@ class Recorder(ScriptRecorder):
         if not self._several:
             self._observer.after_update()
             self._see_parameters()
+
+    @property
+    def _looks(self) -> bool:
+        """Whether anything is made of this step's gradients."""
+        first = self._first and self.writes and not self._sharded
+        return first or self._measures or (self._states is not None and self._states.wants(self.count))
 
     @property
     def _several(self) -> bool:
@@ -548,12 +558,6 @@ def _unwrapped(model: nn.Module) -> nn.Module:
         if not isinstance(inner, nn.Module):
             return model
         model = inner
-
-
-def _torch_optimizers(given: Any) -> list[Any]:
-    """Those that a recorder was given: none, one, or several."""
-    several = given if isinstance(given, list | tuple) else [given]
-    return [each for each in map(_torch_optimizer, several) if each is not None]
 
 
 def _torch_optimizer(optimizer: Any) -> Any:

@@ -114,11 +114,11 @@ NEAR_STEPS = 3  # steps away that a batch is looked for
 DIRECTIONS = 3  # along which a gradient of the loss is compared; one would do, but for bad luck
 MOST_REPAIRS = 40  # faults of a live model that are put right one after the other
 WIDENED = 4  # times that a place which deviates is tried without, together with what then deviates behind it
+MUCH_NEARER = 0.5  # of a deviation, at most, is left with the first of two edits that are tried together
 # Seconds of processors, so that a busy machine finds what an idle one does.
 LONGEST_SEARCH = 45.0  # that operations of one place are replaced, however large the model
 LONGEST_IN_ALL = 180.0  # of such trials at all places of a pair together, however few they were
 LONGEST_EDITS = 90.0  # of trials with edits of the user's code, at all places together
-MUCH_NEARER = 0.5  # of a deviation is left with an edit that is half of what is wrong
 LONGEST_EDITS_HERE = 45.0  # of such trials at one place, so that others have some, too
 LONGEST_EDITED = 5.0  # of one pass with an edit, which may not end
 LEAST_TRIED = 120  # replacements that are tried all the same, however long each takes

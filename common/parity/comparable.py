@@ -36,10 +36,13 @@ def check_comparable(reference: RunRecord, candidate: RunRecord) -> None:
         raise NotComparableError(
             f"{reference.folder} and {candidate.folder} are runs of different specs: {first}"
         )
-    # Scripts that end after another number of steps are another training.
-    if reference.train_spec is not None and not np.array_equal(reference.steps, candidate.steps):
+    # A script that ends earlier than another one is another training.
+    script = reference.train_spec is None
+    rows = min(len(reference.steps), len(candidate.steps)) if script else None
+    if not np.array_equal(reference.steps[:rows], candidate.steps[:rows]):
         raise NotComparableError(
             f"unequal step sets: {reference.folder} has {_span(reference)}, {candidate.folder} has {_span(candidate)}"
+            + ("; parity diagnose compares the steps that both have" if script else "")
         )
     if reference.run_info.per_replica_statistics:
         _check_statistics(reference, candidate)

@@ -409,10 +409,10 @@ def equal_bits(reference: RunRecord, candidate: RunRecord) -> bool:
 
 
 def _of_other_lengths(reference: RunRecord, candidate: RunRecord) -> Comparison:
-    """Two scripts that ended after another number of steps are divergent, whatever the steps that both have show."""
-    steps = np.intersect1d(reference.steps, candidate.steps)
+    """Two scripts of which one ended earlier are divergent, whatever the steps that both have show."""
+    rows = min(len(reference.steps), len(candidate.steps))
     cut = [
-        replace(record, columns={n: c[np.isin(record.steps, steps)] for n, c in record.columns.items()})
+        replace(record, columns={name: column[:rows] for name, column in record.columns.items()})
         for record in (reference, candidate)
     ]
     check = _equal("steps", "", f"{len(reference.steps)} and {len(candidate.steps)} steps")
@@ -422,9 +422,9 @@ def _of_other_lengths(reference: RunRecord, candidate: RunRecord) -> Comparison:
         *_conclude([check], None, ""),
         (check,),
         (),
-        steps,
+        reference.steps[:rows],
         column_deviation("loss_sum", *cut),
-        np.full(len(steps), np.nan),
+        np.full(rows, np.nan),
         "none",
         "all but their number: parity diagnose compares the steps that both have",
     )

@@ -395,6 +395,12 @@ def check_unused(recorder: ScriptRecorder | None, method: str) -> None:
         )
 
 
+def optimizers_of(given: Any) -> list[Any]:
+    """What a recorder was given as optimizer: none, one, or several."""
+    several = given if isinstance(given, list | tuple) else [given]
+    return [each for each in several if each is not None]
+
+
 def mapping_of(given: str | Path | Mapping | None) -> Mapping | None:
     """What a recorder was given as mapping: the file is read."""
     return read_mapping(Path(given)) if isinstance(given, str | Path) else given

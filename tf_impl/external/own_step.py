@@ -90,12 +90,12 @@ def loss(
         raise ExternalModelError(f"{target} is a layer, and has no train_step; give a keras.Model")
     computing, asked = nullcontext(), list[bool]()
     if compiled is not None:
-        computing = mock.patch.dict(vars(model), compute_loss=_computed(compiled, model, asked))
+        compute_loss = _computed(compiled, model, asked)
         if type(model).train_step is keras.Model.train_step:
             # As it does, which needs a model that is compiled.
             x, y, weights = keras.utils.unpack_x_y_sample_weight(batch)
-            with computing:
-                return model.compute_loss(x, y, model(x, training=True), weights)
+            return compute_loss(x, y, model(x, training=True), weights)
+        computing = mock.patch.dict(vars(model), compute_loss=compute_loss)
     optimizer = _NoUpdate(iterations)
     found: list[tuple[Any, list[Any]]] = []
     taken = tf.GradientTape.gradient

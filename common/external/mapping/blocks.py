@@ -29,20 +29,21 @@ def within_blocks(mapping: Mapping) -> Mapping:
         return mapping
     pairs = list(mapping.tensors)
     holder = {pair.torch: place for place, pair in enumerate(pairs)}
-    for place, pair in enumerate(mapping.tensors):
-        ours, theirs = _blocks(pairs[place])
-        if theirs is None or due.get(ours or "", theirs) == theirs:
+    for place in range(len(pairs)):
+        pair = pairs[place]
+        ours, theirs = _blocks(pair)
+        if ours is None or theirs is None or due.get(ours, theirs) == theirs:
             continue
-        wanted = tuple(_NUMBER.sub(due[ours or ""], name, count=1) for name in pair.torch)
-        other = pairs[holder[wanted]] if wanted in holder else None
-        told = {each.source for each in (pairs[place], other) if each is not None}
-        if other is None or told != {"order"} or other.rule != pair.rule:
+        wanted = tuple(_NUMBER.sub(due[ours], name, count=1) for name in pair.torch)
+        if wanted not in holder:
             continue
-        if due.get(_blocks(other)[0] or "") == theirs:
-            exchanged = pairs[place].torch
-            pairs[holder[wanted]] = other.model_copy(update={"torch": exchanged})
-            pairs[place] = pairs[place].model_copy(update={"torch": wanted})
-            holder |= {exchanged: holder[wanted], wanted: place}
+        there = holder[wanted]
+        other = pairs[there]
+        both_healed = due.get(_blocks(other)[0] or "") == theirs
+        if both_healed and other.rule == pair.rule and pair.source == other.source == "order":
+            pairs[there] = other.model_copy(update={"torch": pair.torch})
+            pairs[place] = pair.model_copy(update={"torch": wanted})
+            holder |= {pair.torch: there, wanted: place}
     return mapping.model_copy(update={"tensors": tuple(pairs)})
 
 

@@ -204,7 +204,7 @@ def _proposed(
             elif info.buffer:
                 ignored[side][info.name] = "not trained, and nothing like it on the other side"
         unmapped[side] = tuple(info.name for info in rest if info.name not in ignored[side])
-    found = Mapping(
+    proposed = Mapping(
         keras=keras.target,
         torch=torch.target,
         tensors=tuple(tensors),
@@ -212,7 +212,7 @@ def _proposed(
         tied=Reasons(**{side: {**getattr(hints.tied, side), **tied[side]} for side in outlines}),
         unmapped=Names(**unmapped),
     )
-    mapping = within_blocks(found)
+    mapping = within_blocks(proposed)
     return mapping.model_copy(update={"layers": layer_pairs(mapping, keras, torch, hints.layers)})
 
 

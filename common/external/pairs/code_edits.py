@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from parity.common.base.errors import ExternalModelError
@@ -194,28 +195,32 @@ class _Trials:
 
     def apart(self, edits: Sequence[CodeEdit]) -> float:
         """What deviation is left with edits; infinite where torch cannot be run so, or time is over."""
-        bench = self._view.bench
-        if bench.edited > self._ends:
+        if self._view.bench.edited > self._ends:
             return math.inf
-        began = bench.busy
         try:
-            return self._deviation(edits)
+            with _trying(self._view.bench):
+                return self._deviation(edits)
         except ExternalModelError:
             return math.inf
-        finally:
-            bench.edited += bench.busy - began
 
     def _seen(self, edits: Sequence[CodeEdit]) -> frozenset[int]:
         """What torch's model gives of what Keras computes, with edits; nothing where it cannot be run so."""
         bench = self._view.bench
-        began = bench.busy
         try:
-            with made(bench, edits):
+            with _trying(bench), made(bench, edits):
                 return self._view.seen()
         except ExternalModelError:
             return frozenset()
-        finally:
-            bench.edited += bench.busy - began
+
+
+@contextmanager
+def _trying(bench: Bench) -> Iterator[None]:
+    """Count what is done within as time of edits."""
+    began = bench.busy
+    try:
+        yield
+    finally:
+        bench.edited += bench.busy - began
 
 
 def fitting_edit(
@@ -237,9 +242,8 @@ def fitting_edit(
     for edit in _edits(bench, lines, of_gradients, others):
         if bench.edited > limits.LONGEST_EDITS:
             return None
-        began = bench.busy
-        left = deviation(edit)
-        bench.edited += bench.busy - began
+        with _trying(bench):
+            left = deviation(edit)
         if left <= limits.LIVE_FLOAT64:
             return edit, left
     return None
