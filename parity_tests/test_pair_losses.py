@@ -686,7 +686,7 @@ TRAINING_STEPS: dict[str, tuple[list[Any], int, str]] = {
     "that, and a loss that hardly differs": (
         stepped("Balanced", "Balanced", "hardly_another"),
         1,
-        "lets the gradient of its input 2 through, and Keras stops it  likely",
+        "(gate:1 * 0.1)) + 1e-09 where Keras goes on with",
     ),
     "random numbers": (stepped("Sampling", "Autoencoder", "step"), 2, "draws random numbers"),
     "two updates": (stepped("Twice", "Autoencoder", "step"), 2, "takes 2 gradients and makes 2 updates"),

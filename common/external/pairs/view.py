@@ -541,6 +541,8 @@ class View:
         made = self._readers[0].read(substitution.keras_result, is_root=True)
         # How a number is computed says more than the number; and what is due at the place itself more than a tensor that is the same by chance.
         chance = substitution.keras_result == self._ends[0] and not keras.name and made.name == torch.name
+        # But that torch goes on with what is due is no chance.
+        chance &= all(each.same != keras.same for each in torch.operands)
         # So does how what goes by the name of its operand is made: what is reversed has the same elements.
         reordered = not keras.name and any(each.text == keras.text != "" for each in made.operands)
         if keras.number is not None or chance or reordered:

@@ -67,10 +67,10 @@ def of_operator(node: ast.BinOp) -> Instead:
             yield "sequence", applied(of, changed(node, **{side: inner}))
         if is_value(of) and isinstance(of, ast.Name | ast.Attribute | ast.Subscript | ast.Call):
             yield from (("broadcast", changed(node, **{side: code(each, V=of)})) for each in BROADCAST)
+    yield "too_much", left
     # A bound for a number that is added.
     if isinstance(operator, ast.Add) and _is_small(right):
         yield "operation", code("V.clamp(min=E)", V=left, E=right)
-    yield "too_much", left
     if not isinstance(operator, ast.Div | ast.Pow | ast.FloorDiv):
         yield "too_much", right
 
