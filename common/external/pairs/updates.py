@@ -32,6 +32,7 @@ from parity.common.external.pairs.given_gradients import (
     moved_by,
     numbers_held,
     scaled,
+    told_apart,
     why_updates_part,
 )
 from parity.common.external.pairs.observed_optimizers import CLIPPED, CLIPS, observed, with_fields
@@ -166,8 +167,7 @@ def compare_updates(
     given = [as_torch_takes(bench, scaled(named, n)) for n in range(_UPDATES)]
     updated_there = bench.torch.update(optimizers[1], given, rate=rate)
     theirs = bench.mapping.to_keras(bench.torch.read() | updated_there)
-    moved = {name: np.subtract(ours[name], before[name]) for name in named}
-    other = {name: np.subtract(theirs[name], before[name]) for name in named}
+    moved, other = told_apart(before, ours, theirs, sets)
     tensors = tuple(
         TensorComparison(
             f"update/{name}", None, tensor_deviation(moved[name], other[name]), limits.LIVE_FLOAT64
