@@ -100,13 +100,49 @@ def _owners(mapping: Mapping, keras: Outline, torch: Outline) -> list[LayerPair]
         contained = {other, *inside[1 - own].get(other, ())}
         return any(not partners[own][last[own][each]] <= contained for each in inside[own].get(layer, ()))
 
-    return [
-        LayerPair(keras=ours, torch=theirs)
+    found = [
+        (ours, theirs)
         for ours, name in last[0].items()
         for theirs in partners[0][name]
         if ours in partners[1].get(last[1][theirs], ()) and ours in called[0] and theirs in called[1]
         if not is_more(0, ours, theirs) and not is_more(1, theirs, ours)
     ]
+    around = [_around(0, sides, partners, called), _around(1, sides, partners, called)]
+    return [
+        LayerPair(keras=keras, torch=torch)
+        for keras, torch in dict.fromkeys(
+            (around[1].get(theirs, ours), around[0].get(ours, theirs)) for ours, theirs in found
+        )
+    ]
+
+
+def _around(
+    own: int,
+    sides: tuple[Outline, Outline],
+    partners: Sequence[dict[str, set[str]]],
+    called: Sequence[set[str]],
+) -> dict[str, str]:
+    """By layer whose tensors several layers of the other model own: the smallest one there that holds these, and nothing else."""
+    holding: dict[str, set[str]] = {}
+    for info in sides[own].tensors:
+        holding.setdefault(info.layer, set()).update(partners[own].get(info.name, ()))
+    separator = "./"[own]
+
+    def within(layer: str) -> list[set[str]]:
+        """Of the tensors of a layer of the other model, and of those inside of it, who owns their counterparts."""
+        tensors = sides[1 - own].tensors
+        inside = [t.name for t in tensors if f"{t.layer}{separator}".startswith(f"{layer}{separator}")]
+        return [partners[1 - own][name] for name in inside if name in partners[1 - own]]
+
+    found = {}
+    for layer, several in holding.items():
+        if len(several) > 1:
+            parts = [each.split(separator) for each in several]
+            shared = itertools.takewhile(lambda each: len({*each}) == 1, zip(*parts, strict=False))
+            holder = separator.join(each[0] for each in shared)
+            if holder and holder in called[1 - own] and all(each <= {layer} for each in within(holder)):
+                found[layer] = holder
+    return found
 
 
 def _sort(layer: LayerInfo) -> tuple[object, ...]:

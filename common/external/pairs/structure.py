@@ -113,9 +113,24 @@ def _by_edits(
     edits, left = found
     holds = _holds_with_other_weights(tensor.bench, place, point, lambda: edits)
     evidence = tensor.by_experiment(left, ": run so" + (", and so with other weights" if holds else ""))
-    return told_edits(
-        tensor.bench, edits, holds is True, evidence, ("the outputs" if point is None else point.keras_layer,)
-    )
+    layer = "the outputs" if point is None else point.keras_layer
+    told = told_edits(tensor.bench, edits, holds is True, evidence, (layer,))
+    if not view.is_doubtful(layer):
+        return told
+    # Its weights in another order may do as much as elements in another order.
+    why = f"; only order or shape says which weights those of {layer} are: see mapping.yaml"
+    unsure = (f"{CAUSE}arrangement", f"{CAUSE}order")
+    return [
+        replace(
+            one,
+            explanation=replace(
+                one.explanation, confidence="likely", evidence=one.explanation.evidence + why
+            ),
+        )
+        if one.explanation.cause in unsure
+        else one
+        for one in told
+    ]
 
 
 def _as_code(

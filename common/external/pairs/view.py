@@ -121,6 +121,10 @@ class View:
         """The number of Keras's tensor at the place."""
         return self._ends[0]
 
+    def is_doubtful(self, layer: str) -> bool:
+        """Whether only order or shape says which tensors of torch's the weights of a layer are, or how they lie."""
+        return layer in self._doubtful
+
     def seen(self) -> frozenset[int]:
         """What Keras computes on the way to the place, by number, that torch's model gives, as it is now."""
         made = [result for each in self.keras_operations for result in each.results]
