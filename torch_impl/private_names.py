@@ -15,6 +15,8 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
+from torch._C import _functorch
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack as transforms_off
 from torch._subclasses import FakeTensor
 from torch.distributed import distributed_c10d
 from torch.distributed.distributed_c10d import _set_pg_timeout as set_group_timeout
@@ -71,6 +73,7 @@ __all__ = [
     "distribute",
     "fully_shard",
     "has_compiler",
+    "is_transformed",
     "modes_off",
     "own_box",
     "process_groups",
@@ -79,7 +82,9 @@ __all__ = [
     "scaled_product",
     "set_group_timeout",
     "settle_shards",
+    "transforms_off",
     "tree_leaves",
+    "untransformed",
 ]
 
 _DDP = inspect.signature(DistributedDataParallel.__init__).parameters
@@ -145,6 +150,21 @@ def settle_shards(root: torch.nn.Module) -> None:
                 parameter.reset_sharded_param()
                 parameter._init_extensions()
             group._reset_sharded_params = True
+
+
+def is_transformed(tensor: Tensor) -> bool:
+    """Whether a function of `torch.func` is at work on a tensor."""
+    return bool(_functorch.is_functorch_wrapped_tensor(tensor))
+
+
+def untransformed(tensor: Tensor) -> Tensor:
+    """The numbers, detached, of what functions of `torch.func` are at work on: rows that `vmap` takes one by one as its first axis."""
+    with transforms_off():
+        while is_transformed(tensor):
+            axis = _functorch.maybe_get_bdim(tensor) if _functorch.is_batchedtensor(tensor) else 0
+            tensor = _functorch.get_unwrapped(tensor)
+            tensor = tensor.movedim(axis, 0) if axis else tensor
+        return tensor.detach()
 
 
 def reshard_unit(unit: FullyShardedDataParallel) -> None:

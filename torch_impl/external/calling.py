@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from parity.common.external.process.calling import arrange, called
 from parity.common.external.process.pass_result import Array, Arrays
 from parity.common.spec.imported_loss import ALONE
+from parity.torch_impl.private_names import is_transformed, transforms_off, untransformed
 
 
 def call(model: nn.Module, inputs: Array | Arrays, training: bool | None = None) -> Any:
@@ -45,6 +46,9 @@ def tensor_of(array: Array) -> Tensor:
 def array_of(tensor: Tensor) -> Array:
     """A copy of a tensor's values; bfloat16 as float32, which holds the same numbers; complex ones with the
     real and the imaginary part as the last axis."""
+    if is_transformed(tensor):
+        with transforms_off():
+            return array_of(untransformed(tensor))
     tensor = tensor.detach()
     if tensor.layout != torch.strided:
         tensor = tensor.to_dense()

@@ -15,6 +15,7 @@ from parity.common.external.process.pass_result import Array, Arrays, same, tens
 from parity.common.external.process.tapping import Tapped
 from parity.torch_impl.external import load, names
 from parity.torch_impl.external.calling import array_of, call, is_tensor
+from parity.torch_impl.private_names import is_transformed
 
 
 class LiveTaps(Tapped):
@@ -28,11 +29,14 @@ class LiveTaps(Tapped):
                 None if array is None else torch.from_numpy(np.array(array)).to(tensor.dtype)
                 for array in (injected, sent)
             )
+            if is_transformed(tensor):
+                # What `torch.func` derives takes no function with a backward pass of its own.
+                return tensor if other is None else tensor + (other - tensor).detach()
             return _Replaced.apply(tensor, other, gradient)  # type: ignore[no-any-return]
         return tensor
 
     def watched(self, name: str, tensor: Tensor) -> Tensor:
-        if not tensor.is_floating_point():
+        if not tensor.is_floating_point() or is_transformed(tensor):
             return tensor
         if tensor.grad_fn is None:
             tensor = tensor.detach().clone().requires_grad_()
