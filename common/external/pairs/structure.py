@@ -30,7 +30,7 @@ from parity.common.external.pairs.places import (
 )
 from parity.common.external.pairs.points import Point
 from parity.common.external.pairs.varied_weights import other_weights
-from parity.common.external.pairs.view import View
+from parity.common.external.pairs.view import ONLY_ORDER, View
 
 # A line of code in a text.
 _LINE = re.compile(r"[^ ,]+\.py:\d+")
@@ -115,10 +115,10 @@ def _by_edits(
     evidence = tensor.by_experiment(left, ": run so" + (", and so with other weights" if holds else ""))
     layer = "the outputs" if point is None else point.keras_layer
     told = told_edits(tensor.bench, edits, holds is True, evidence, (layer,))
-    if not view.is_doubtful(layer):
+    if not (doubtful := view.doubtful):
         return told
     # Its weights in another order may do as much as elements in another order.
-    why = f"; only order or shape says which weights those of {layer} are: see mapping.yaml"
+    why = ONLY_ORDER.format(", ".join(doubtful))
     unsure = (f"{CAUSE}arrangement", f"{CAUSE}order")
     return [
         replace(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -63,6 +63,8 @@ _LEFT_AWAY = (
 )
 # Orders of the elements, for all calls of a line at once.
 _ORDERS = 4
+# What is said of weights that may be others.
+ONLY_ORDER = "; only order or shape says which weights {} are: see mapping.yaml"
 # Fewer elements are another tensor's times a number by chance.
 _FEWEST = 4
 
@@ -121,9 +123,19 @@ class View:
         """The number of Keras's tensor at the place."""
         return self._ends[0]
 
-    def is_doubtful(self, layer: str) -> bool:
-        """Whether only order or shape says which tensors of torch's the weights of a layer are, or how they lie."""
-        return layer in self._doubtful
+    @property
+    def doubtful(self) -> list[str]:
+        """Weights and layers on the way to the place of which only order or shape says which tensors of torch's they are, or how these lie."""
+        made = [
+            r.read(end, is_root=True)
+            for r, end in zip(self._readers, self._ends, strict=True)
+            if end is not None
+        ]
+        return self._doubtful_in(made)
+
+    def _doubtful_in(self, expressions: Iterable[Expression]) -> list[str]:
+        texts = {part.text for each in expressions for part in each.parts()}
+        return sorted(text for text in texts if {text, text.rpartition("/")[0]} & self._doubtful)
 
     def seen(self) -> frozenset[int]:
         """What Keras computes on the way to the place, by number, that torch's model gives, as it is now."""
@@ -370,15 +382,13 @@ class View:
             confirmed = confirmed and all(self._is_shown(each, substitution, agrees) for each in opened)
         for number, each in enumerate(map(self._with_numbers, opened)):
             # A weight that is another one's counterpart makes a formula differ where none does.
-            whole = (each.torch, each.keras, torch, keras)
-            texts = {part.text for side in whole for part in side.parts()}
-            doubtful = sorted(text for text in texts if {text, text.rpartition("/")[0]} & self._doubtful)
+            doubtful = self._doubtful_in((each.torch, each.keras, torch, keras))
             why = evidence + each.shown
             why += (
                 "; together with the others that are told of it" if len(opened) > 1 and not each.shown else ""
             )
             if doubtful:
-                why += f"; only order or shape says which weights {', '.join(doubtful)} are: see mapping.yaml"
+                why += ONLY_ORDER.format(", ".join(doubtful))
             explanation = explanation_of(each, torch, why, layers, confirmed and alone and not doubtful)
             if apart := self._rounded(each):
                 line = each.torch.line or torch.line
