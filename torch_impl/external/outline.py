@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -204,7 +206,19 @@ def describe(optimizer: Any, model: nn.Module) -> OptimizerInfo:
     info = OptimizerInfo(kind=kind, type=name, settings=settings, undecayed=undecayed)
     if cls in _KINDS:
         return info
-    return info.model_copy(update={"kind": "", "base": kind, "numbers": positive(vars(optimizer), *groups)})
+    held = {"numbers": positive(vars(optimizer), *groups), "code": tuple(_begin(cls))}
+    return info.model_copy(update={"kind": "", "base": kind, **held})
+
+
+def _begin(cls: type) -> Iterator[str]:
+    """Where the functions of a user's class begin that make its updates."""
+    for name, function in vars(cls).items():
+        code = getattr(inspect.unwrap(function), "__code__", None) if callable(function) else None
+        lines = [] if code is None or name == "__init__" else [line for *_, line in code.co_lines() if line]
+        # Behind the line that defines it, and its decorators.
+        inside = [line for line in lines if code and line > code.co_firstlineno + 1] or lines[-1:]
+        if code is not None and inside:
+            yield f"{Path(code.co_filename).name}:{min(inside)}"
 
 
 def _stock(cls: type, group: dict[str, Any]) -> type[optim.Optimizer]:

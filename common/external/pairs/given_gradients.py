@@ -9,11 +9,14 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from parity.common import reference
+from parity.common.base.errors import ExternalModelError
 from parity.common.base.words import listed
 from parity.common.diagnosis import limits
 from parity.common.diagnosis.result import Explanation
 from parity.common.external.mapping.models import exact_constants
 from parity.common.external.pairs.bench import Bench, frozen_apart
+from parity.common.external.pairs.code_edits import CodeEdit, fitting_edit
+from parity.common.external.pairs.explain import made
 from parity.common.external.pairs.observed_optimizers import CLIPPED, CLIPS
 from parity.common.external.process.pass_result import Arrays
 from parity.common.external.process.worker import ExternalWorker
@@ -106,9 +109,14 @@ def moves(
     before = bench.keras.read()
     with exact_constants(bench):
         ours = bench.keras.update(optimizers[0], list(sets), rate=rate)
-    given = [as_torch_takes(bench, each) for each in (sets if theirs is None else theirs)]
-    made = bench.mapping.to_keras(bench.torch.read() | bench.torch.update(optimizers[1], given, rate=rate))
-    return told_apart(before, ours, made, sets)
+    given = sets if theirs is None else theirs
+    return told_apart(before, ours, _by_torch(bench, optimizers[1], given, rate), sets)
+
+
+def _by_torch(bench: Bench, optimizer: Target, sets: Sequence[Arrays], rate: Rate) -> Arrays:
+    """All weights by Keras's names, after torch's updates."""
+    given = [as_torch_takes(bench, each) for each in sets]
+    return bench.mapping.to_keras(bench.torch.read() | bench.torch.update(optimizer, given, rate=rate))
 
 
 def told_apart(before: Arrays, ours: Arrays, theirs: Arrays, sets: Sequence[Arrays]) -> tuple[Arrays, Arrays]:
@@ -140,10 +148,10 @@ def why_updates_part(
         sets: gradients of all updates. step: the first at which they part.
         rate: at which both are held, in all or in each.
     """
-    ways = [_clipping_otherwise, _clipping_by_element, _clipping, _decay, _common_factors]
+    ways = [_clipping_otherwise, _clipping_by_element, _clipping, _decay, _common_factors, _code]
     own, theirs = moves(bench, optimizers, sets, rate)
     if max(tensor_deviation(own[name], theirs[name]) for name in own) <= limits.ROUNDED_CONSTANT:
-        ways = ways[-1:]  # as close as that the others agree with anything
+        ways = [_common_factors, _code]  # as close as that the others agree with anything
     found = (way(bench, optimizers, sets, step, rate) for way in ways)
     return next((why for why in found if why is not None), None)
 
@@ -393,6 +401,37 @@ def _common_factors(
     text = f"torch's updates of {listed(off, LISTED)} are {min(off.values()):.6g} times those of Keras {steps}, and all others are Keras's"
     fix = "compare the learning rates of the groups of parameters, and which parameters are in which"
     return Explanation("updates:group", text, "confirmed", fix, evidence)
+
+
+def _code(
+    bench: Bench, optimizers: tuple[Target, Target], sets: Sequence[Arrays], step: int, rate: Rate
+) -> Explanation | None:
+    """A small edit of a class of the user's with which torch makes the same updates; None where there is none."""
+    info = bench.outlines[1].optimizer
+    if info is None or not info.code:
+        return None
+    few = sets[: step + _STEPS]
+    before = bench.keras.read()
+    # The same in other sizes.
+    several = few, [scaled(each, number + 1) for number, each in enumerate(few)]
+    with exact_constants(bench):
+        due = [bench.keras.update(optimizers[0], list(each), rate=rate) for each in several]
+
+    def apart(edit: CodeEdit, which: int = 0) -> float:
+        try:
+            with made(bench, [edit]):
+                found = _by_torch(bench, optimizers[1], several[which], rate)
+        except ExternalModelError:
+            return math.inf
+        own, theirs = told_apart(before, due[which], found, several[which])
+        return max(tensor_deviation(own[name], theirs[name]) for name in own)
+
+    fitting = fitting_edit(bench, info.code, apart, others=("rest",))
+    if fitting is None:
+        return None
+    holds = apart(fitting[0], 1) <= limits.LIVE_FLOAT64
+    evidence = f"by experiment: with it torch's optimizer makes the same {len(few)} updates"
+    return fitting[0].explanation(holds, evidence + (", of other gradients, too" if holds else ""), ())
 
 
 def _rounded(factors: Iterable[float]) -> list[float]:

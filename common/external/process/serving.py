@@ -183,12 +183,17 @@ class Session(Service):
 
         before = {name: array_of(tensor) for name, tensor in trained.items()}
         try:
-            names.update(made, trained, gradients, begin)
+            with self._bounding():
+                names.update(made, trained, gradients, begin)
             return {name: array_of(tensor) for name, tensor in trained.items()}
         finally:
             if not keep:
                 for name, tensor in trained.items():
                     names.assign(tensor, before[name])
+
+    def _bounding(self) -> Any:
+        """What ends code that runs too long with edits."""
+        return nullcontext() if self._edits is None else self._edits.bounded()
 
     def by_rows(self, optimizer: dict[str, Any]) -> list[Arrays]:
         """The tensors of whose rows alone the latest pass had gradients, after one update by these, and by whole gradients."""
@@ -350,11 +355,10 @@ class Session(Service):
         if recordings is not None or self._replaced[training]:
             replaced = self._replaced[training]
             recording = self._part("operations").recorded(model, replaced, recordings is not None)
-        bounding: Any = nullcontext() if self._edits is None else self._edits.bounded()
         step = step_of(loss or ())
         moved: Arrays = {}
         with (
-            bounding,
+            self._bounding(),
             self._moving(moved, keep) if step is not None else nullcontext(),
             passes.prepared(model, training, seed, keep) as changed,
             passes.visited(model, tapped, training),

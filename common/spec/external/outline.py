@@ -79,7 +79,7 @@ class OptimizerInfo(Spec):
     kind: as our optimizer specs call it, '' where it is of a class of one's own. base: the kind that such a class derives
     from or looks like; it need not do what its settings say. settings: in canonical names and meanings. undecayed: names of
     the trained tensors without the weight decay that others have. numbers: further positive ones that a class of one's
-    own holds, a limit of clipping for instance.
+    own holds, a limit of clipping for instance. code: where the functions of such a torch class begin, 'model.py:12'.
     """
 
     kind: str
@@ -88,6 +88,7 @@ class OptimizerInfo(Spec):
     numbers: tuple[float, ...] = ()
     settings: Settings = {}
     undecayed: tuple[str, ...] = ()
+    code: tuple[str, ...] = ()
 
 
 class Outline(Spec):

@@ -18,11 +18,13 @@ from parity.torch_impl.external.experiments.syntax import (
     called,
     changed,
     code,
+    copied,
     exchanged,
     given,
     is_value,
     number,
     operand,
+    placed,
     receiver,
     renamed,
     value_of,
@@ -75,7 +77,6 @@ _COMPARED: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
     ast.Eq: (ast.NotEq,),
     ast.NotEq: (ast.Eq,),
 }
-_WINDOWS = ("hann_window", "hamming_window", "blackman_window", "bartlett_window", "kaiser_window")
 _VIEWS = ("view", "reshape", "unflatten")
 _TURNED = ((1, 2), (0, 1), (2, 3), (-1, -2), (1, 3))
 # Parts of the names of masks.
@@ -331,9 +332,6 @@ def _of_call(node: ast.Call, known: Known) -> Instead:
         # The places of values in their order, and not the order.
         axis = argument(node, "dim") or ast.Constant(-1)
         yield "operation", code("V.argsort(dim=D)", V=node, D=axis)
-    if name in _WINDOWS and argument(node, "periodic") is None:
-        periodic = ast.keyword("periodic", ast.Constant(False))
-        yield "setting", changed(node, keywords=[*node.keywords, periodic])
     if name in _REDUCING and argument(node, "keepdim") is None:
         yield (
             "broadcast",
@@ -418,6 +416,31 @@ def _is_plain(statement: ast.stmt) -> bool:
     return not any(isinstance(each, inner) for each in ast.walk(statement))
 
 
+def _made_anew(before: Sequence[ast.stmt], statement: ast.stmt) -> Iterator[ast.stmt]:
+    """A statement that makes anew what was assigned before, of tensors that are changed in between."""
+    if not isinstance(statement, ast.Assign | ast.AugAssign | ast.Expr):
+        return
+    read = {each.id for each in ast.walk(statement) if isinstance(each, ast.Name)}
+    for place, each in enumerate(before):
+        target = each.targets[0] if isinstance(each, ast.Assign) else None
+        if isinstance(each, ast.Assign) and isinstance(target, ast.Name) and target.id in read:
+            of = {ast.dump(part) for part in ast.walk(each.value) if isinstance(part, ast.Name)}
+            if any(_changes(later, of) for later in before[place + 1 :]):
+                yield placed(statement, {target.id: each.value})
+
+
+def _changes(statement: ast.stmt, names: set[str]) -> bool:
+    """Whether a statement changes a tensor in place that has one of some names."""
+    calls = (each for each in ast.walk(statement) if isinstance(each, ast.Call))
+    changed_ = [receiver(each) for each in calls if called(each).endswith("_")]
+    if isinstance(statement, ast.AugAssign):
+        changed_.append(copied(statement.target))
+    roots = (part for each in changed_ if each is not None for part in ast.walk(each))
+    return any(
+        isinstance(part, ast.Name) and ast.dump(ast.Name(part.id, ast.Load())) in names for part in roots
+    )
+
+
 def _blocks(around: Sequence[ast.stmt], place: int) -> Iterator[tuple[str, list[ast.stmt]]]:
     """(kind, statements) of what may stand in place of a block's because of one of them."""
     statement, before, behind = around[place], list(around[:place]), list(around[place + 1 :])
@@ -435,12 +458,15 @@ def _blocks(around: Sequence[ast.stmt], place: int) -> Iterator[tuple[str, list[
     if isinstance(statement, ast.Assign) and behind and isinstance(behind[0], ast.Assign):
         turned = changed(statement, value=behind[0].value), changed(behind[0], value=statement.value)
         yield "order", [*before, *turned, *behind[1:]]
-        alias, of = behind[0].value, statement.value
-        named = isinstance(target, ast.Name) and isinstance(alias, ast.Name) and alias.id == target.id
-        if named and isinstance(of, ast.Call) and len(of.args) == 1:
-            # 'x = f(y); z = x' for 'x = y; z = f(x)', where x is used later, too.
-            turned = changed(statement, value=of.args[0]), changed(behind[0], value=changed(of, args=[alias]))
+    following = behind[0] if behind else None
+    if isinstance(target, ast.Name) and isinstance(following, ast.Assign | ast.Return) and following.value:
+        of, names = statement.value, [getattr(e, "id", "") for e in ast.walk(following.value)]
+        inner = operand(of) if isinstance(of, ast.Call) else None
+        if inner is not None and is_value(inner) and target.id in names:
+            # 'x = f(y); z = g(x)' for 'x = y; z = f(g(x))'.
+            turned = changed(statement, value=inner), changed(following, value=applied(of, following.value))
             yield "sequence", [*before, *turned, *behind[1:]]
+    yield from (("sequence", [*before, other, *behind]) for other in _made_anew(before, statement))
     if not before:
         for name in _carried(around):
             stop = ast.parse(f"{name} = {name}.detach()").body[0]

@@ -16,7 +16,12 @@ _MODULES = ("torch", "F", "nn", "math", "np")
 
 def code(template: str, **parts: ast.expr) -> ast.expr:
     """An expression as it is written, with other expressions in place of some of its names."""
-    return _Placed(parts).visit(copied(_parsed(template)))  # type: ignore[no-any-return]
+    return placed(_parsed(template), parts)  # type: ignore[no-any-return]
+
+
+def placed(node: Any, parts: dict[str, ast.expr]) -> Any:
+    """The same with other expressions in place of some of its names."""
+    return _Placed(parts).visit(copied(node))
 
 
 @cache
