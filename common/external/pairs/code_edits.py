@@ -116,7 +116,7 @@ def fitting_edits(
         one = fitting_edit(view.bench, lines, lambda edit: deviation([edit]))
         return None if one is None else ([one[0]], one[1])
     trials = _Trials(view, deviation)
-    every = list(_edits(view.bench, lines, of_gradients=False))
+    every = list(_edits(view.bench, lines, of_gradients=False, numbers=view.numbers_of_keras))
     # Other tensors are many.
     likely = [edit for edit in every if edit.line in lines and edit.kind != "operand"]
     found = trials.one_of([], likely) or trials.together()
@@ -250,11 +250,15 @@ def fitting_edit(
 
 
 def _edits(
-    bench: Bench, lines: Collection[str], of_gradients: bool, others: Sequence[str] = EVERYWHERE
+    bench: Bench,
+    lines: Collection[str],
+    of_gradients: bool,
+    others: Sequence[str] = EVERYWHERE,
+    numbers: Sequence[float] = (),
 ) -> Iterator[CodeEdit]:
     found = [
         CodeEdit(line, number, True, *edit)
-        for line, edits in bench.torch.code_edits([*lines], others=others).items()
+        for line, edits in bench.torch.code_edits([*lines], others=others, numbers=numbers).items()
         for number, edit in enumerate(edits)
         # Where numbers differ, what gradients do is no cause; where they do not, hardly anything else.
         if (

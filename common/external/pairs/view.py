@@ -43,6 +43,8 @@ _FLOAT32 = float(np.finfo(np.float32).eps)
 DROPS = "that drops a share of"
 # Operations of Keras's that are tried in the place of one of torch's, the likeliest first.
 _TRIED = 12
+# So many numbers of Keras's are tried in torch's code.
+_MOST_NUMBERS = 4
 # Operations of torch's that are tried without.
 _LEFT_AWAY = (
     "add",
@@ -122,6 +124,19 @@ class View:
     def end(self) -> int | None:
         """The number of Keras's tensor at the place."""
         return self._ends[0]
+
+    @property
+    def numbers_of_keras(self) -> list[float]:
+        """A few numbers that Keras has on the way to the place, and torch has not."""
+        if None in self._ends:
+            return []
+        ours, theirs = (
+            {each.number for each in reader.read(end, is_root=True).parts() if each.number is not None}
+            for reader, end in zip(self._readers, self._ends, strict=True)
+            if end is not None
+        )
+        alone = [one for one in ours if not any(math.isclose(one, each) for each in theirs)]
+        return sorted(filter(math.isfinite, alone))[:_MOST_NUMBERS]
 
     @property
     def doubtful(self) -> list[str]:

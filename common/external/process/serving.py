@@ -245,11 +245,13 @@ class Session(Service):
             self._altered[call] = way
         return old
 
-    def code_edits(self, lines: list[str], others: list[str]) -> dict[str, list[tuple[str, str, str]]]:
+    def code_edits(
+        self, lines: list[str], others: list[str], numbers: list[float]
+    ) -> dict[str, list[tuple[str, str, str]]]:
         """The edits that lines of the user's code could have, and others that it is asked for."""
         if self._edits is None:
             self._edits = self._part("experiments.code_edits").CodeEdits(self._model, self._build)
-        found: dict[str, list[tuple[str, str, str]]] = self._edits.of(lines, others)
+        found: dict[str, list[tuple[str, str, str]]] = self._edits.of(lines, others, numbers)
         return found
 
     def edit_code(self, line: str, number: int, on: bool) -> None:

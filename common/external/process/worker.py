@@ -309,15 +309,16 @@ class ExternalWorker:
         return old
 
     def code_edits(
-        self, lines: Sequence[str], *, others: Sequence[str]
+        self, lines: Sequence[str], *, others: Sequence[str], numbers: Sequence[float] = ()
     ) -> dict[str, list[tuple[str, str, str]]]:
         """The small edits that lines of torch's code, 'model.py:12', could have, then those of others.
 
         others: the loops and blocks that lines are 'within', what their modules are 'built_by', and the 'rest' of their functions.
+        numbers: that may stand where another one does.
 
         By line of each edit its kind, the code that stands there, and that which would.
         """
-        found = self._ask("code_edits", lines=list(lines), others=list(others))
+        found = self._ask("code_edits", lines=list(lines), others=list(others), numbers=list(numbers))
         return {line: [(kind, old, new) for kind, old, new in edits] for line, edits in found.items()}
 
     def edit_code(self, line: str, number: int, on: bool) -> None:

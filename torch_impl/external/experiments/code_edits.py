@@ -16,7 +16,7 @@ from typing import Any
 
 from parity.common.diagnosis import limits
 from parity.torch_impl.external.experiments.constructors import Constructed, constructing
-from parity.torch_impl.external.experiments.edits import Edit, Known, edits_of
+from parity.torch_impl.external.experiments.edits import Edit, Known, edits_of, edits_with
 from parity.torch_impl.external.experiments.syntax import called, is_self
 
 # Of a statement, what is shown of it.
@@ -96,21 +96,32 @@ class CodeEdits:
         self._known_to_end: frozenset[tuple[str, int]] = frozenset()
         self._sources: dict[str, _Source] = {}
         self._edits: dict[str, list[Edit]] = {}
+        # Those of the numbers that were given, by line.
+        self._numbers: set[tuple[str, float]] = set()
         # In words, what `of` gives.
         self._shown: dict[str, list[tuple[str, str, str]]] = {}
 
-    def of(self, lines: Sequence[str], others: Sequence[str]) -> dict[str, list[tuple[str, str, str]]]:
+    def of(
+        self, lines: Sequence[str], others: Sequence[str], numbers: Sequence[float]
+    ) -> dict[str, list[tuple[str, str, str]]]:
         """The edits of some lines, then of others: kind, what stands there, and what does then.
 
         others: the loops and blocks that these are 'within', what their modules are 'built_by', and the 'rest' of their functions.
+        numbers: that may stand where another one does.
         """
         every = dict.fromkeys(lines)
         found = {"within": self._around, "built_by": self._built_by, "rest": self._rest}
         for each in others:
             for line in lines:
                 every |= dict.fromkeys(found[each](line))
-        for line in every.keys() - self._shown.keys():
-            self._shown[line] = [_shown(each) for each in self._of_line(line)]
+        for line in every:
+            edits = self._of_line(line)
+            if new := [each for each in numbers if (line, each) not in self._numbers]:
+                self._numbers |= {(line, each) for each in new}
+                found_at = self._statement_at(line) if edits else None
+                edits += [] if found_at is None else edits_with(*found_at[1], new)
+            shown = self._shown.setdefault(line, [])
+            shown += [_shown(each) for each in edits[len(shown) :]]
         return {line: self._shown[line] for line in every}
 
     def now(self, line: str) -> tuple[str, str]:
@@ -174,6 +185,7 @@ class CodeEdits:
             self._run(name)
         self._sources.clear()
         self._edits.clear()
+        self._numbers.clear()
         self._shown.clear()
 
     def _run(self, name: str) -> None:

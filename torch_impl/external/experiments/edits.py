@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from parity.torch_impl.external.experiments.averages import other_averages
-from parity.torch_impl.external.experiments.keywords import other_settings
+from parity.torch_impl.external.experiments.keywords import other_settings, with_numbers
 from parity.torch_impl.external.experiments.operators import BROADCAST, COMPUTED, Instead, of_operator
 from parity.torch_impl.external.experiments.syntax import (
     NUMBERS,
@@ -153,6 +153,22 @@ def edits_of(holder: ast.AST, field: str, place: int, known: Known) -> list[Edit
         Edit(kind, holder, field, None, block, others, statement) for kind, others in _blocks(block, place)
     ]
     return sorted(found, key=lambda edit: _ORDER.index(edit.kind))
+
+
+def edits_with(holder: ast.AST, field: str, place: int, numbers: Sequence[float]) -> list[Edit]:
+    """Edits of a statement, as of `edits_of`, that put other numbers where it has some, or leaves a setting at its default."""
+    found, statement = list[Edit](), getattr(holder, field)[place]
+    for owner, name, index, node in _expressions(statement):
+        value = value_of(node)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            others: list[tuple[str, ast.expr]] = [("number", number(each)) for each in numbers]
+        else:
+            others = [("setting", each) for each in with_numbers(node, numbers)]
+        found += [
+            Edit(kind, owner, name, index, node, ast.copy_location(new, node), statement)
+            for kind, new in others
+        ]
+    return found
 
 
 def _expressions(statement: ast.stmt) -> Iterator[tuple[ast.AST, str, int | None, ast.expr]]:
@@ -349,6 +365,7 @@ def _of_call(node: ast.Call, known: Known) -> Instead:
     yield from _in_other_orders(node, "args")
     if of is not None and name not in NUMBERS and is_value(of):
         yield "through" if name in ("detach", "clone") else "too_much", of
+    yield from _of_each_sample(node, name)
     if name in ("masked_fill", "where") and node.args:
         yield "kept", changed(node, args=[ast.UnaryOp(ast.Invert(), node.args[0]), *node.args[1:]])
     if isinstance(of, ast.BinOp):
@@ -365,6 +382,16 @@ def _of_call(node: ast.Call, known: Known) -> Instead:
             yield "sequence", changed(node.args[0], value=whole)
     if any(ast.dump(each) == ast.dump(node.func) for each in known.layers):
         yield from (("operand", changed(node, func=each)) for _, each in _others(node.func, known.layers))
+
+
+def _of_each_sample(node: ast.Call, name: str) -> Instead:
+    """A statistic of all numbers, for one of each sample, or along an axis."""
+    of = receiver(node)
+    if of is None or name not in _REDUCING or node.args or node.keywords:
+        return
+    keeping = "V.{}(dim={}, keepdim=True)"
+    for axes in ("tuple(range(1, V.ndim))", "-1", "0"):
+        yield "broadcast", code(keeping.format({"max": "amax", "min": "amin"}.get(name, name), axes), V=of)
 
 
 def _repeated(node: ast.Call, name: str) -> Iterator[ast.expr]:

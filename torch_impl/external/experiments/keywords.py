@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from parity.torch_impl.external.experiments.syntax import (
@@ -76,6 +76,19 @@ _TABLE: dict[str, dict[str, tuple[Any, ...]]] = {
     "topk": {"largest": _ON_OFF},
     "MultiheadAttention LSTM GRU RNN": {"batch_first": _ON_OFF},
 }
+# By the names of functions and modules the setting that is a number of a formula.
+_NUMBERS = {
+    "huber_loss HuberLoss": "delta",
+    "smooth_l1_loss SmoothL1Loss softplus Softplus": "beta",
+    "leaky_relu LeakyReLU": "negative_slope",
+    "elu ELU celu": "alpha",
+    "layer_norm group_norm batch_norm instance_norm rms_norm normalize cosine_similarity logit": "eps",
+    "cross_entropy CrossEntropyLoss": "label_smoothing",
+    "triplet_margin_loss TripletMarginLoss margin_ranking_loss MarginRankingLoss cosine_embedding_loss": "margin",
+    "gumbel_softmax": "tau",
+    "clamp": "min",
+}
+_NUMBER_OF = {name: setting for names, setting in _NUMBERS.items() for name in names.split()}
 _SETTINGS = {name: settings for names, settings in _TABLE.items() for name in names.split()}
 _MODES = ("nearest", "nearest-exact", "area", "linear", "bilinear", "bicubic", "trilinear")
 # Names of settings that are taken for one another.
@@ -108,6 +121,13 @@ def other_settings(node: ast.Call) -> Iterator[ast.expr]:
             yield changed(by, keywords=keywords)
     if name in ("norm", "vector_norm", "pairwise_distance", "cdist"):
         yield code("V.square()", V=node)
+
+
+def with_numbers(node: ast.expr, numbers: Sequence[float]) -> Iterator[ast.expr]:
+    """A call with one of some numbers as a setting that it leaves at its default."""
+    setting = _NUMBER_OF.get(called(node))
+    if isinstance(node, ast.Call) and setting is not None and argument(node, setting) is None:
+        yield from (_with(node, {setting: number(each)}) for each in numbers)
 
 
 def _with(node: ast.Call, settings: Mapping[str, ast.expr]) -> ast.Call:
