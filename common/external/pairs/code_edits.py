@@ -116,7 +116,8 @@ def fitting_edits(
         one = fitting_edit(view.bench, lines, lambda edit: deviation([edit]))
         return None if one is None else ([one[0]], one[1])
     trials = _Trials(view, deviation)
-    every = list(_edits(view.bench, lines, of_gradients=False, numbers=view.numbers_of_keras))
+    numbers, functions = view.of_keras_alone
+    every = list(_edits(view.bench, lines, False, numbers=numbers, functions=functions))
     # Other tensors are many.
     likely = [edit for edit in every if edit.line in lines and edit.kind != "operand"]
     found = trials.one_of([], likely) or trials.together()
@@ -255,10 +256,13 @@ def _edits(
     of_gradients: bool,
     others: Sequence[str] = EVERYWHERE,
     numbers: Sequence[float] = (),
+    functions: Sequence[str] = (),
 ) -> Iterator[CodeEdit]:
     found = [
         CodeEdit(line, number, True, *edit)
-        for line, edits in bench.torch.code_edits([*lines], others=others, numbers=numbers).items()
+        for line, edits in bench.torch.code_edits(
+            [*lines], others=others, numbers=numbers, functions=functions
+        ).items()
         for number, edit in enumerate(edits)
         # Where numbers differ, what gradients do is no cause; where they do not, hardly anything else.
         if (

@@ -44,7 +44,7 @@ DROPS = "that drops a share of"
 # Operations of Keras's that are tried in the place of one of torch's, the likeliest first.
 _TRIED = 12
 # So many numbers of Keras's are tried in torch's code.
-_MOST_NUMBERS = 4
+_MOST_NUMBERS = 6
 # Operations of torch's that are tried without.
 _LEFT_AWAY = (
     "add",
@@ -126,17 +126,21 @@ class View:
         return self._ends[0]
 
     @property
-    def numbers_of_keras(self) -> list[float]:
-        """A few numbers that Keras has on the way to the place, and torch has not."""
+    def of_keras_alone(self) -> tuple[list[float], list[str]]:
+        """A few numbers, and the names of operations, that Keras has on the way to the place, and torch has not."""
         if None in self._ends:
-            return []
+            return [], []
         ours, theirs = (
-            {each.number for each in reader.read(end, is_root=True).parts() if each.number is not None}
+            reader.read(end, is_root=True).parts()
             for reader, end in zip(self._readers, self._ends, strict=True)
             if end is not None
         )
-        alone = [one for one in ours if not any(math.isclose(one, each) for each in theirs)]
-        return sorted(filter(math.isfinite, alone))[:_MOST_NUMBERS]
+        numbers, others = (
+            {each.number for each in parts if each.number is not None} for parts in (ours, theirs)
+        )
+        alone = [one for one in numbers if not any(math.isclose(one, each) for each in others)]
+        names = {each.name for each in ours} - {each.name for each in theirs}
+        return sorted(filter(math.isfinite, alone))[:_MOST_NUMBERS], sorted(names)
 
     @property
     def doubtful(self) -> list[str]:

@@ -246,12 +246,12 @@ class Session(Service):
         return old
 
     def code_edits(
-        self, lines: list[str], others: list[str], numbers: list[float]
+        self, lines: list[str], others: list[str], numbers: list[float], functions: list[str]
     ) -> dict[str, list[tuple[str, str, str]]]:
         """The edits that lines of the user's code could have, and others that it is asked for."""
         if self._edits is None:
             self._edits = self._part("experiments.code_edits").CodeEdits(self._model, self._build)
-        found: dict[str, list[tuple[str, str, str]]] = self._edits.of(lines, others, numbers)
+        found: dict[str, list[tuple[str, str, str]]] = self._edits.of(lines, others, numbers, functions)
         return found
 
     def edit_code(self, line: str, number: int, on: bool) -> None:

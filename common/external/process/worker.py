@@ -309,16 +309,27 @@ class ExternalWorker:
         return old
 
     def code_edits(
-        self, lines: Sequence[str], *, others: Sequence[str], numbers: Sequence[float] = ()
+        self,
+        lines: Sequence[str],
+        *,
+        others: Sequence[str],
+        numbers: Sequence[float] = (),
+        functions: Sequence[str] = (),
     ) -> dict[str, list[tuple[str, str, str]]]:
         """The small edits that lines of torch's code, 'model.py:12', could have, then those of others.
 
         others: the loops and blocks that lines are 'within', what their modules are 'built_by', and the 'rest' of their functions.
-        numbers: that may stand where another one does.
+        numbers: that may stand where another one does. functions: that a value may be given to, as expressions call them.
 
         By line of each edit its kind, the code that stands there, and that which would.
         """
-        found = self._ask("code_edits", lines=list(lines), others=list(others), numbers=list(numbers))
+        found = self._ask(
+            "code_edits",
+            lines=list(lines),
+            others=list(others),
+            numbers=list(numbers),
+            functions=list(functions),
+        )
         return {line: [(kind, old, new) for kind, old, new in edits] for line, edits in found.items()}
 
     def edit_code(self, line: str, number: int, on: bool) -> None:

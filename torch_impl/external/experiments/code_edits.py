@@ -96,18 +96,18 @@ class CodeEdits:
         self._known_to_end: frozenset[tuple[str, int]] = frozenset()
         self._sources: dict[str, _Source] = {}
         self._edits: dict[str, list[Edit]] = {}
-        # Those of the numbers that were given, by line.
-        self._numbers: set[tuple[str, float]] = set()
+        # The numbers and functions that lines were tried with.
+        self._added: set[tuple[str, tuple[float | str, ...]]] = set()
         # In words, what `of` gives.
         self._shown: dict[str, list[tuple[str, str, str]]] = {}
 
     def of(
-        self, lines: Sequence[str], others: Sequence[str], numbers: Sequence[float]
+        self, lines: Sequence[str], others: Sequence[str], numbers: Sequence[float], functions: Sequence[str]
     ) -> dict[str, list[tuple[str, str, str]]]:
         """The edits of some lines, then of others: kind, what stands there, and what does then.
 
         others: the loops and blocks that these are 'within', what their modules are 'built_by', and the 'rest' of their functions.
-        numbers: that may stand where another one does.
+        numbers: that may stand where another one does. functions: that a value may be given to.
         """
         every = dict.fromkeys(lines)
         found = {"within": self._around, "built_by": self._built_by, "rest": self._rest}
@@ -116,10 +116,15 @@ class CodeEdits:
                 every |= dict.fromkeys(found[each](line))
         for line in every:
             edits = self._of_line(line)
-            if new := [each for each in numbers if (line, each) not in self._numbers]:
-                self._numbers |= {(line, each) for each in new}
-                found_at = self._statement_at(line) if edits else None
-                edits += [] if found_at is None else edits_with(*found_at[1], new)
+            added = (*numbers, *functions)
+            if (
+                edits
+                and added
+                and (line, added) not in self._added
+                and (found_at := self._statement_at(line))
+            ):
+                self._added.add((line, added))
+                edits += edits_with(*found_at[1], numbers, functions)
             shown = self._shown.setdefault(line, [])
             shown += [_shown(each) for each in edits[len(shown) :]]
         return {line: self._shown[line] for line in every}
@@ -185,7 +190,7 @@ class CodeEdits:
             self._run(name)
         self._sources.clear()
         self._edits.clear()
-        self._numbers.clear()
+        self._added.clear()
         self._shown.clear()
 
     def _run(self, name: str) -> None:

@@ -59,6 +59,26 @@ _LIKE: tuple[tuple[str, ...], ...] = (
     ("lt", "le"),
     ("eq", "ne"),
 )
+# Methods of a tensor alone.
+_OF_ONE = [
+    "relu",
+    "tanh",
+    "sigmoid",
+    "exp",
+    "log",
+    "sqrt",
+    "rsqrt",
+    "abs",
+    "square",
+    "log1p",
+    "expm1",
+    "neg",
+    "sign",
+    "round",
+    "floor",
+    "sin",
+    "cos",
+]
 # Words that a setting may be instead.
 _WORDS: tuple[tuple[str, ...], ...] = (
     ("reflect", "replicate", "circular", "constant", "zeros"),
@@ -155,20 +175,40 @@ def edits_of(holder: ast.AST, field: str, place: int, known: Known) -> list[Edit
     return sorted(found, key=lambda edit: _ORDER.index(edit.kind))
 
 
-def edits_with(holder: ast.AST, field: str, place: int, numbers: Sequence[float]) -> list[Edit]:
-    """Edits of a statement, as of `edits_of`, that put other numbers where it has some, or leaves a setting at its default."""
+def edits_with(
+    holder: ast.AST, field: str, place: int, numbers: Sequence[float], functions: Sequence[str]
+) -> list[Edit]:
+    """Edits of a statement, as of `edits_of`, that put other numbers where it has some, or leaves a setting at its default; or functions around a value."""
     found, statement = list[Edit](), getattr(holder, field)[place]
+    around = [code(template) for each in functions for template in _around(each, numbers)]
     for owner, name, index, node in _expressions(statement):
         value = value_of(node)
         if isinstance(value, int | float) and not isinstance(value, bool):
             others: list[tuple[str, ast.expr]] = [("number", number(each)) for each in numbers]
         else:
             others = [("setting", each) for each in with_numbers(node, numbers)]
+            if is_value(node) and isinstance(
+                node, ast.Name | ast.Attribute | ast.Subscript | ast.Call | ast.BinOp
+            ):
+                others += [("left_out", placed(each, {"V": node})) for each in around]
         found += [
             Edit(kind, owner, name, index, node, ast.copy_location(new, node), statement)
             for kind, new in others
         ]
     return found
+
+
+def _around(function: str, numbers: Sequence[float]) -> Iterator[str]:
+    """Code that has a function of a value V, of a name as expressions have it; bounds are some numbers."""
+    if function in _OF_ONE:
+        yield f"V.{function}()"
+    elif function in ("softmax", "log_softmax"):
+        yield f"V.{function}(-1)"
+    elif function == "minimum":
+        yield from (f"V.clamp(max={high})" for high in numbers)
+    elif function in ("maximum", "clip"):
+        yield from (f"V.clamp({low}, {high})" for low in numbers for high in numbers if low < high)
+        yield from (f"V.clamp(min={low})" for low in numbers)
 
 
 def _expressions(statement: ast.stmt) -> Iterator[tuple[ast.AST, str, int | None, ast.expr]]:
