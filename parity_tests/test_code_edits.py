@@ -54,6 +54,19 @@ def residual(x, observed):
     return left.cos(square)
 
 
+def floor(db, spread):
+    quiet = db.clamp(-1, 1)
+    quiet.sub_(spread)
+    far = torch.maximum(db, db.max() - quiet)
+    return torch.zeros_like(far).scatter_reduce(0, spread, far, "amax")
+
+
+def averaged(grad, mean, var):
+    away = grad - mean
+    mean.add_(away)
+    var.addcmul_(away, away)
+
+
 def scaled(factor):
     def scale(x):
         y = x * factor
@@ -166,6 +179,9 @@ def number_of(edits: CodeEdits, line: str, after: str) -> int:
         ("return joined", "kept", "return joined([y, self.second(y)], mask)"),
         ("return joined", "stopped", "return joined([y.detach(), self.second(y)], not mask)"),
         ("return y.masked", "kept", "y.masked_fill(~mask, 0.0)"),
+        ("far =", "broadcast", "far = torch.maximum(db, db.amax(dim=tuple(range(1, db.ndim)), keepdim=True) - quiet)"),
+        ("return torch.zeros", "setting", "torch.zeros_like(far).scatter_reduce(0, spread, far, 'amax', include_self=False)"),
+        ("var.addcmul_", "sequence", "var.addcmul_(grad - mean, grad - mean)"),
     ],
 )  # fmt: skip
 def test_what_may_be_meant_is_among_the_edits_of_a_line(
@@ -173,6 +189,20 @@ def test_what_may_be_meant_is_among_the_edits_of_a_line(
 ) -> None:
     edits = CodeEdits(None, no_model).of([line_of(text)], ())[line_of(text)]
     assert after in [" ".join(new.split()) for kind_, _, new in edits if kind_ == kind], edits
+
+
+def test_numbers_and_functions_of_keras_are_tried_in_a_line(module: ModuleType) -> None:
+    line, edits = line_of("far ="), CodeEdits(None, no_model)
+    plain = edits.of([line], ())[line]
+    more = edits.of([line], (), [-2.5, 0.5], ["maximum", "tanh", "segment_max"])[line]
+    assert more[: len(plain)] == plain, "the numbers of edits stay"
+    after = [new for *_, new in more[len(plain) :]]
+    assert "far = torch.maximum(db, db.max() - quiet.clamp(-2.5, 0.5))" in after, after
+    assert "torch.maximum(db, db.max() - quiet).tanh()" in after, after
+    assert edits.of([line], (), [-2.5, 0.5], ["maximum", "tanh", "segment_max"])[line] == more
+    line = line_of("quiet = db")
+    after = [new for *_, new in edits.of([line], (), [0.5], ())[line]]
+    assert "quiet = db.clamp(-1, 0.5)" in after, after
 
 
 def test_a_live_model_runs_with_edits_and_without_them_again(module: ModuleType) -> None:

@@ -886,6 +886,7 @@ UPDATES: dict[str, tuple[float, str, str, list[str], bool]] = {
         False,
     ),
     "a rule by hand whose vectors decay": (0.0, "plain", "vector_decay", ["weight_decay"], False),
+    "a rule by hand with a function too much": (0.0, "plain", "absolute_sgd", ["operation:too_much"], False),
 }
 
 

@@ -572,6 +572,20 @@ def vector_decay(parameters):
     return VectorDecay(parameters)
 
 
+class AbsoluteSGD(VectorDecay):
+    """A rule by hand that loses the signs."""
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for each in group["params"]:
+                each.sub_(each.grad.abs(), alpha=group["lr"])
+
+
+def absolute_sgd(parameters):
+    return AbsoluteSGD(parameters)
+
+
 class KerasRMSprop(torch.optim.Optimizer):
     """Keras's RMSprop by hand."""
 

@@ -102,7 +102,11 @@ class CodeEdits:
         self._shown: dict[str, list[tuple[str, str, str]]] = {}
 
     def of(
-        self, lines: Sequence[str], others: Sequence[str], numbers: Sequence[float], functions: Sequence[str]
+        self,
+        lines: Sequence[str],
+        others: Sequence[str],
+        numbers: Sequence[float] = (),
+        functions: Sequence[str] = (),
     ) -> dict[str, list[tuple[str, str, str]]]:
         """The edits of some lines, then of others: kind, what stands there, and what does then.
 
@@ -127,7 +131,7 @@ class CodeEdits:
                 edits += edits_with(*found_at[1], numbers, functions)
             shown = self._shown.setdefault(line, [])
             shown += [_shown(each) for each in edits[len(shown) :]]
-        return {line: self._shown[line] for line in every}
+        return {line: [*self._shown[line]] for line in every}
 
     def now(self, line: str) -> tuple[str, str]:
         """The statement at a line as it is written, and as it runs with the edits in force."""
