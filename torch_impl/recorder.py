@@ -338,7 +338,8 @@ class Recorder(ScriptRecorder):
         """The optimizer is about to take its step."""
         if optimizer is self._optimizers[0]:
             self._rate = float(optimizer.param_groups[0]["lr"])
-        if any(given is not None for given in (*args, *kwargs.values()) if given is not optimizer):
+        given = [each for each in (*args, *kwargs.values()) if each is not optimizer]
+        if not all(each is None or _does_nothing(each) for each in given):
             return  # a closure, by which it will compute gradients of its own
         self.before_update(optimizer)
 
@@ -558,6 +559,11 @@ def _unwrapped(model: nn.Module) -> nn.Module:
         if not isinstance(inner, nn.Module):
             return model
         model = inner
+
+
+def _does_nothing(closure: Any) -> bool:
+    """Whether a closure is the one that Lightning gives where a module's optimization is manual."""
+    return any(getattr(each, "__name__", "") == "do_nothing_closure" for each in getattr(closure, "args", ()))
 
 
 def _torch_optimizer(optimizer: Any) -> Any:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -22,6 +24,7 @@ from parity.common.parity.rounding import (
 from parity.common.parity.sample_ids import steps_of_other_samples
 from parity.common.record import RunRecord
 from parity.common.record.followed import ADDED, AVERAGED, MEAN, Measure, identity_of, measured, read_measures
+from parity.common.record.script import OUTLINE
 from parity.common.spec import ScriptInfo
 
 Status = Literal["agrees", "undecided", "differs", "inherits", "not recorded"]
@@ -95,8 +98,11 @@ def followed_stages(reference: RunRecord, candidate: RunRecord) -> list[Followed
 
     What a step makes of other samples than the reference's says nothing of it; but for its update, by the reference's gradients.
     """
-    measures = read_measures(candidate.folder)
+    measures, rounded = read_measures(candidate.folder), dict[int, float]()
     rounding = Rounding.of(reference, candidate)
+    keras = any(_framework(record) == "tensorflow" for record in (reference, candidate))
+    if rounding.proof and keras:
+        measures, rounded = _without_rounded_penalties(reference, candidate, measures)
     steps = sorted({each.step for each in measures})
     foreign = steps_of_other_samples(reference, candidate)
     alike = [step for step in steps if step not in foreign]
@@ -106,7 +112,7 @@ def followed_stages(reference: RunRecord, candidate: RunRecord) -> list[Followed
         if each.reference or each.difference:
             stage = "update" if each.stage.startswith("slots/") else each.stage
             by_stage.setdefault(stage, {}).setdefault(each.step, []).append(each)
-    loss = _loss(reference, candidate, alike, rounding)
+    loss = _loss(reference, candidate, alike, rounding, rounded)
     moved: dict[int, dict[str, float]] = {}
     for each in measures:
         if each.stage == AVERAGED["momentum"]:
@@ -125,7 +131,6 @@ def followed_stages(reference: RunRecord, candidate: RunRecord) -> list[Followed
         gradients = replace(gradients, text=f"{gradients.text}, {_added_words(added)}")
     if loss.status != "agrees":
         gradients, buffers = (_inherited(stage, "the loss", loss) for stage in (gradients, buffers))
-    keras = any(_framework(record) == "tensorflow" for record in (reference, candidate))
     rows = by_stage.get("update", {})
     update = _elementwise(rows, steps, rounding, keras)
     rates = _unequal_rates(reference, candidate)
@@ -162,6 +167,41 @@ def penalty_of(added: Sequence[Measure]) -> float:
     return sum(each.factor / 2 * each.reference**2 for each in added)
 
 
+def _without_rounded_penalties(
+    reference: RunRecord, candidate: RunRecord, measures: list[Measure]
+) -> tuple[list[Measure], dict[int, float]]:
+    """The measures without what is in gradients because Keras takes its regularizers' factors through float32, and by step what that adds to the
+    candidate's loss; as they are where that is not all that is added to gradients.
+    """
+    # As they are written; an outline has what Keras made of them.
+    factors = [np.float32(number) for record in (reference, candidate) for number in _regularizers(record)]
+    off = [2 * abs(float(each) - float(str(each))) for each in factors]
+    added = [each for each in measures if each.stage == ADDED and each.reference]
+    if not all(any(abs(abs(row.factor) - far) <= _ALIKE * far for far in off if far) for row in added):
+        return measures, {}
+    steps = sorted({row.step for row in added})
+    penalties = {step: penalty_of(added_to_gradients(measures, step)) for step in steps}
+    found = []
+    for each in measures:
+        nearest = [row for row in added if row.tensor == each.tensor and each.stage == "gradients"]
+        if nearest and each.step not in steps:
+            # It was seen at other steps alone, as this one's rate is too small for an update to show it.
+            row = min(nearest, key=lambda row: abs(row.step - each.step))
+            due = abs(row.factor) * row.reference
+            if abs(each.difference - due) <= _ALIKE * due:
+                more = math.copysign(each.difference**2 / abs(row.factor) / 2, row.factor)
+                penalties[each.step] = penalties.get(each.step, 0.0) + more
+                each = replace(each, difference=abs(each.difference - due), factor=1.0, residual=0.0)
+        found.append(each)
+    return found, penalties
+
+
+def _regularizers(record: RunRecord) -> list[str]:
+    """The factors of a Keras model's L2 regularizers, as its outline has them."""
+    path = record.folder / OUTLINE
+    return re.findall(r'regularizer":\s*"[^"]*l2 ([0-9.e+-]+)', path.read_text()) if path.exists() else []
+
+
 def mean_agrees(reference: RunRecord, candidate: RunRecord, step: int) -> bool:
     """Whether the mean over the ranks of a followed step's gradients is the reference's gradient."""
     rows = [m for m in read_measures(candidate.folder) if (m.stage, m.step) == (MEAN, step)]
@@ -174,8 +214,13 @@ def _framework(record: RunRecord) -> str:
 
 
 def _loss(
-    reference: RunRecord, candidate: RunRecord, steps: Sequence[int], rounding: Rounding
+    reference: RunRecord,
+    candidate: RunRecord,
+    steps: Sequence[int],
+    rounding: Rounding,
+    rounded: Mapping[int, float],
 ) -> FollowedStage:
+    """The loss; rounded: by step what the candidate's has more for a reason that counts for nothing."""
     ours, theirs = ([int(s - r.steps[0]) for s in steps if s in r.steps] for r in (reference, candidate))
     if not ours or len(ours) != len(theirs):
         return FollowedStage("loss", "not recorded", "at no followed step with the same samples")
@@ -183,7 +228,8 @@ def _loss(
     norms = (reference.columns[name][ours] for name in ("gradient_norm", "parameter_norm"))
     within, beyond = rounding.loss(first, *norms)
     with np.errstate(invalid="ignore"):
-        apart = np.where(np.isfinite(first) & np.isfinite(second), np.abs(first - second), np.inf)
+        more = np.array([rounded.get(step, 0.0) for step in steps])
+        apart = np.where(np.isfinite(first) & np.isfinite(second), np.abs(first + more - second), np.inf)
     # Of two losses that are no numbers nothing is known.
     neither = ~np.isfinite(first) & ~np.isfinite(second)
     levels = (apart > within).astype(int) + (apart > beyond)
@@ -193,8 +239,11 @@ def _loss(
     scale = np.where(neither, 1.0, np.maximum(np.abs(first), np.finfo(float).tiny))
     row = int(np.argmax(levels)) if levels.any() else int(np.argmax(apart))
     text = f"{first[row]:.9g} and {second[row]:.9g} at step {steps[row]}"
-    if levels.max() == _DIFFERS and first[row]:
-        text += f", {second[row] / first[row]:.6g} times the reference's"
+    if rounded and not levels.any():
+        text += "; but for a regularizer's factor, which Keras takes through float32"
+    times = f"{second[row] / first[row]:.6g}" if levels.max() == _DIFFERS and first[row] else "1"
+    if times != "1":
+        text += f", {times} times the reference's"
     allowed = np.nan_to_num(within / scale)
     return _stage("loss", steps, levels, apart / scale, allowed, text)
 
@@ -262,10 +311,23 @@ def _normwise(
         flipped = steps[int(np.argmax(off))]
         text = f"within rounding but for step {flipped}, as where it flips a unit: {text}"
         off = np.zeros_like(off)
-    elif off.max() == _UNDECIDED and not rounding.proof and 2 * (undecided - rare) > len(off):
+    elif (
+        off.max() == _UNDECIDED
+        and not rounding.proof
+        and 2 * max(undecided - rare, _steady([r for r, one in zip(worst, off, strict=True) if one and r]))
+        > len(off)
+    ):
         off = np.where(off == _UNDECIDED, _DIFFERS, off)  # flips are rare, and this is at every other step
     off = _settled(off, np.array(large), rounding)
     return _stage(name, steps, off, np.array(deviations), np.full(len(off), rounding.smooth), text)
+
+
+def _steady(rows: Sequence[Measure]) -> int:
+    """At how many steps one tensor is the reference's times a number, always larger or always smaller, as units that flip do not make it."""
+    scaled = [row for row in rows if row.reference and abs(row.factor - 1) > 4 * row.residual / row.reference]
+    often = Counter((row.tensor, row.factor > 1) for row in scaled)
+    most = max(often.values(), default=0)
+    return most if most >= _SEVERAL else 0
 
 
 def _moves_alike(row: Measure, moved: Mapping[str, float]) -> bool:

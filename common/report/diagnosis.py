@@ -16,6 +16,7 @@ from parity.common.report.files import finite
 
 FORMAT_VERSION = 2
 UNKNOWN = "first differs here, no known cause fits"
+WITHOUT_EFFECT = "Set differently, without an effect on what was compared"
 NOT_FOUND = "not found: no isolated tensor of the traced steps deviates"
 
 

@@ -222,6 +222,12 @@ def _why(diagnosis: Diagnosis, console: Terminal) -> None:
     if not diagnosis.findings and not diagnosis.settings and diagnosis.when is None:
         return
     console.print()
+    if diagnosis.verdict == "parity":
+        # Nothing is to be explained.
+        console.say(f"[bold]{words.WITHOUT_EFFECT}[/bold]")
+        for text in diagnosis.settings:
+            console.say(f"  {escape(text)}")
+        return
     console.say("[bold]Why[/bold]")
     if not diagnosis.findings and diagnosis.when is not None:
         console.say(f"  {words.NOT_FOUND}")

@@ -22,6 +22,7 @@ _CLIPPED = 3
 # Gradients differ where they are so many times farther apart than rounding explains.
 _FAR = 16
 _OTHER = {"candidate": "reference", "reference": "candidate"}
+_VARIANCES = ("running_var", "moving_variance")
 _AVERAGES = {
     AVERAGED[
         "momentum"
@@ -127,7 +128,7 @@ def of_update(here: Sequence[Measure], rates: Sequence[float], framework: str) -
 
     Args:
         here: what was measured at its step.
-        rates: the learning rate of the step before, and there; NaN where it is not known.
+        rates: the learning rate of the step before, and there; NaN where it is not known, as of the one or the other of several optimizers.
         framework: of the candidate.
     """
     if memory := [each for each in here if each.stage == MEMORY]:
@@ -148,6 +149,11 @@ def of_update(here: Sequence[Measure], rates: Sequence[float], framework: str) -
         if math.isfinite(before) and abs(rate - before) > limits.SCRIPT_FACTOR * abs(before):
             return "the learning rate has changed, and the momentum with it on one side alone: Keras's velocity has the rate in it, and torch's buffer has not"
         times = next(iter(moved.values()))
+        if not math.isfinite(rate):
+            return (
+                f"the momentum of {_few([*moved])} goes on otherwise: another momentum, or a learning rate that changes, which Keras's velocity has in it,"
+                " and torch's buffer has not"
+            )
         more = times if framework == "tensorflow" else -times / rate if known else math.nan
         return f"the momentum is {abs(more):.4g} {'larger' if more > 0 else 'smaller'} in the candidate than in the reference (of Nesterov's: its square)"
     if (decayed := by_stage[DECAYED]) and off <= decayed.keys():
@@ -207,12 +213,13 @@ def _one_factor(rows: Sequence[Measure]) -> float | None:
     return factor if abs(factor) > limits.UNEXPLAINED else 0.0
 
 
-def of_averages(here: Sequence[Measure], smooth: float) -> str:
+def of_averages(here: Sequence[Measure], smooth: float, settings: Iterable[str] = ()) -> str:
     """How running averages come out otherwise; '' where that is not known.
 
     Args:
         here: what was measured at their step.
         smooth: relative, what rounding explains.
+        settings: that differ.
     """
     off = [
         each.tensor for each in here if each.stage == "buffers" and each.difference > smooth * each.reference
@@ -227,6 +234,16 @@ def of_averages(here: Sequence[Measure], smooth: float) -> str:
         if rows and {*off} == {each.tensor for each in rows}:
             values = round(rows[0].factor / (rows[0].factor - 1)) if rows[0].factor > 1 else 0
             return text.format(names=_few(off), times=rows[0].factor, values=values)
+    # What rounding leaves of a number does not say it.
+    if (
+        off
+        and all(name.endswith(_VARIANCES) for name in off)
+        and any(" running_variance is " in each for each in settings)
+    ):
+        return (
+            f"running variances ({_few(off)}) come out otherwise, and only one side takes those of batches over n - 1 values, as torch's batch norm does"
+            " and Keras's does not"
+        )
     return ""
 
 

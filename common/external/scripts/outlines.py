@@ -41,6 +41,12 @@ def setting_differences(reference: Path, candidate: Path) -> tuple[list[str], li
     return _together(told), []
 
 
+def has_one_optimizer(folder: Path) -> bool:
+    """Whether a recorded script's model was updated by one optimizer, as far as is known."""
+    outline = _read(folder)
+    return isinstance(outline, str) or outline.optimizer is not None
+
+
 def _together(told: Iterable[tuple[str, str]]) -> list[str]:
     """A line for each difference, with all layers that have it."""
     layers: dict[str, list[str]] = {}

@@ -38,7 +38,7 @@ from parity.common.external.scripts.followed_causes import (
     scaled,
 )
 from parity.common.external.scripts.layers import layers_stage
-from parity.common.external.scripts.outlines import setting_differences
+from parity.common.external.scripts.outlines import has_one_optimizer, setting_differences
 from parity.common.parity.budget import CURVES, Budget
 from parity.common.parity.compare import (
     EVALUATION,
@@ -544,7 +544,8 @@ class RecordSource(core.ObservationSource):
         measures = self._measures
         here = [each for each in measures if each.step == first.step]
         if first.name == "buffers":
-            return of_averages(here, self._rounding.smooth)
+            settings, _ = setting_differences(*(record.folder for record in self._records))
+            return of_averages(here, self._rounding.smooth, settings)
         if first.name == "gradients":
             return clips_alone(measures, self._rounding.smooth) or of_gradients(here, self._rounding.smooth)
         said = in_the_gradients(first, measures, self._records)
@@ -553,6 +554,8 @@ class RecordSource(core.ObservationSource):
         if said or first.name != "update":
             return said
         row, rates = int(np.searchsorted(self._steps, first.step or 0)), self._columns("learning_rate")[0]
+        if not all(has_one_optimizer(record.folder) for record in self._records):
+            rates = np.full_like(rates, np.nan)  # those of the first one
         return of_update(
             here, [float(rates[row - 1]) if row else math.nan, float(rates[row])], self._infos[1].framework
         )
