@@ -32,8 +32,10 @@ from parity.common.parity.rounding import Rounding
 from parity.common.record import RunRecord, followed, read_record
 from parity.common.record.fits import added_weights, averaged, averaged_weights, carried_gradients
 from parity.common.record.followed import (
+    ADDED,
     CARRIED,
     MEMORY,
+    MOVED,
     Measure,
     StateKeeper,
     measured,
@@ -224,6 +226,11 @@ def test_what_some_tensors_differ_by_is_told_where_it_is_one_number() -> None:
     assert update(a=1, b=0).startswith("the candidate's step leaves b as they are")
     assert update(a=2, b=2).startswith("every update is 2 times")
     assert not update(a=1, b=0.1, c=0.2) and not update(a=1)
+    moved = [*rows("update", 1e4, a=1, b=0.7), Measure(3, MOVED, "b", 1.0, 0.0, -0.02)]
+    assert of_update(moved, [0.1, 0.1], "torch").startswith("the momentum is 0.2 larger")
+    assert of_update(moved, [0.2, 0.1], "torch").startswith("the learning rate has changed")
+    # Of several optimizers the record has one's rate.
+    assert "another momentum, or a learning rate that changes" in of_update(moved, [math.nan] * 2, "torch")
     told = of_gradients(rows("gradients", a=1, b=3), 1e-6)
     assert told.startswith("the gradients of b are 3 times the reference's")
     assert not of_gradients(rows("gradients", a=3, b=3), 1e-6)  # told as a factor of all
@@ -486,6 +493,32 @@ def test_averages_that_move_alike_are_no_flip(moved: dict[str, float], status: s
         assert stage.status == due, stage
 
 
+@pytest.mark.parametrize(
+    ("factors", "residual", "status"),
+    [
+        ([1.00003] * 8, 1e-7, "differs"),  # a variance over n - 1 values
+        ([1.00003] * 8, 3e-5, "undecided"),
+        ([1.00003] * 8, 0.0, "undecided"),  # of one element
+        ([1.00003, 0.99997] * 4, 1e-7, "undecided"),
+        ([1.00003] * 4 + [1.0] * 4, 1e-7, "undecided"),
+    ],
+)
+def test_what_is_one_number_at_most_steps_is_no_flip(
+    factors: list[float], residual: float, status: str
+) -> None:
+    by_step = {
+        step: [
+            Measure(
+                step, "buffers", "variance", 1.0, float(np.hypot(factor - 1, residual)), factor, residual
+            ),
+            Measure(step, "buffers", "mean", 1.0, 0.0),
+        ]
+        for step, factor in enumerate(factors)
+    }
+    stage = followed_stage._normwise("buffers", by_step, range(8), Rounding(2.0**-23, False, 4, 64))
+    assert stage.status == status, stage
+
+
 @pytest.mark.slow
 def test_a_rule_that_is_broken_where_they_part_is_the_cause(runs: Path) -> None:
     _, diagnosis = told(runs, "norm", "norm_still in inference")
@@ -706,6 +739,44 @@ def test_what_cancels_at_the_end_of_a_schedule_of_keras_is_rounding(tmp_path: Pa
         assert (comparison.verdict == "divergent") == differs, comparison.reason
         assert comparison.reason.startswith("learning rate at step 2") == differs
         assert (diagnose_recorded(first, other).verdict == "divergent") == differs
+
+
+@pytest.mark.parametrize(
+    ("penalty", "missing", "verdict"),
+    [
+        (1e-3, 0.0, "parity"),
+        (1e-3, 1e-10, "divergent"),
+        (0.25, 0.0, "divergent"),  # it is no number that float32 rounds
+    ],
+)
+def test_a_regularizer_that_keras_takes_through_float32_is_no_divergence(
+    tmp_path: Path, penalty: float, missing: float, verdict: str
+) -> None:
+    reference, candidate = (
+        written(tmp_path / side, side, [2.0] * 4, [0.1] * 4) for side in ("tensorflow", "torch")
+    )
+    layers = [{"path": "a", "settings": {"kernel_regularizer": f"l2 {penalty}"}}]
+    (reference.folder / "outline.json").write_text(json.dumps({"layers": layers}))
+    times = -2 * (float(np.float32(1e-3)) - 1e-3) + missing
+    norms = [7.0, 7.1, 7.2, 7.3]
+    rows = [
+        Measure(step, ADDED, "w", norm, 0.0, times)
+        if step < 3
+        # What no update could show is left in the gradient.
+        else Measure(step, "gradients", "w", 1.0, abs(times) * norm, residual=abs(times) * norm)
+        for step, norm in enumerate([*norms[:3], 7.2003])
+    ]
+    losses = [2.0 + times / 2 * norm**2 for norm in [*norms[:3], 7.2003]]
+    found, more = followed_stage._without_rounded_penalties(reference, candidate, rows)
+    stage = followed_stage._loss(
+        reference,
+        replace(candidate, columns={**candidate.columns, "loss_sum": 4 * np.array(losses)}),
+        range(4),
+        Rounding(2.0**-52, True, 4, 64),
+        more,
+    )
+    assert (stage.status == "agrees") == (verdict == "parity"), (stage, more)
+    assert (found[-1].difference < 1e-12) == (verdict == "parity")
 
 
 def test_a_rounded_constant_is_named_and_hides_nothing(tmp_path: Path) -> None:

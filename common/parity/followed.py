@@ -307,24 +307,28 @@ def _normwise(
     ]
     text = _words(first) + _listed(apart, rows)
     undecided = int((off == _UNDECIDED).sum())
+    steady = _steady([each for each, one in zip(worst, off, strict=True) if one and each is not None])
     if off.max() == _UNDECIDED and undecided == rare <= len(off) // _FLIPS_EVERY:
         flipped = steps[int(np.argmax(off))]
         text = f"within rounding but for step {flipped}, as where it flips a unit: {text}"
         off = np.zeros_like(off)
-    elif (
-        off.max() == _UNDECIDED
-        and not rounding.proof
-        and 2 * max(undecided - rare, _steady([r for r, one in zip(worst, off, strict=True) if one and r]))
-        > len(off)
-    ):
+    elif off.max() == _UNDECIDED and not rounding.proof and 2 * max(undecided - rare, steady) > len(off):
         off = np.where(off == _UNDECIDED, _DIFFERS, off)  # flips are rare, and this is at every other step
     off = _settled(off, np.array(large), rounding)
     return _stage(name, steps, off, np.array(deviations), np.full(len(off), rounding.smooth), text)
 
 
 def _steady(rows: Sequence[Measure]) -> int:
-    """At how many steps one tensor is the reference's times a number, always larger or always smaller, as units that flip do not make it."""
-    scaled = [row for row in rows if row.reference and abs(row.factor - 1) > 4 * row.residual / row.reference]
+    """At how many steps a running average is the reference's times a number, always larger or always smaller, as units that flip do not make it."""
+    scaled = [
+        row
+        for row in rows
+        if row.stage == "buffers"
+        and row.reference
+        and abs(row.factor - 1) > 4 * row.residual / row.reference
+        # Of one element everything is a multiple.
+        and row.residual > np.finfo(float).eps * 1e3 * row.reference
+    ]
     often = Counter((row.tensor, row.factor > 1) for row in scaled)
     most = max(often.values(), default=0)
     return most if most >= _SEVERAL else 0
