@@ -588,6 +588,11 @@ def test_callbacks_record_what_a_loop_by_hand_does(library: str, tmp_path: Path)
         found = diagnose_recorded(pair[0], pair[1])
         assert first_of(found) is None and stage_of(found, "layers").status == "agrees"
     assert (tmp_path / "runs").is_dir() == (library == "accelerate")
+    if library == "lightning":
+        by_hand, manual = (
+            read_record(tmp_path / name).columns["gradient_norm"] for name in ("hand_1", "manual")
+        )
+        assert manual[0] == pytest.approx(by_hand[0], rel=1e-12) and len(manual) == 2
 
 
 @pytest.mark.slow

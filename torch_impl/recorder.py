@@ -121,6 +121,7 @@ class Recorder(ScriptRecorder):
         self._model = _unwrapped(model)
         self._trained = names.trained(self._model)
         self._mapping = mapping_of(mapping)
+        self._loop: object = None  # that has given the batch at hand
         self._optimizers = [*map(_torch_optimizer, optimizers_of(optimizer))]
         only = self._optimizers[0] if len(self._optimizers) == 1 else None
         tensors = names.tensors(self._model)
@@ -214,11 +215,19 @@ class Recorder(ScriptRecorder):
         """Go through a loader; where `add` and `step` get no ids, they are the indices that its sampler gave for the batch.
 
         Raises:
-            RecordError: the loader has no batch sampler, or does not ask it when the loop begins.
+            RecordError: the loader has no batch sampler, or does not ask it when the loop begins; or two loaders give a step its batches.
         """
-        for self._batch_ids, batch in with_indices(source):
-            yield batch
-        self._batch_ids = None
+        loop = object()
+        try:
+            for ids, batch in with_indices(source):
+                if self._batch_ids is not None and self._loop is not loop:
+                    raise RecordError(
+                        "batches: two loaders give batches of one step; give step() the ids= of both"
+                    )
+                self._batch_ids, self._loop = ids, loop
+                yield batch
+        finally:
+            self._batch_ids = None
 
     def before_update(self, optimizer: Any = None) -> None:
         """What an optimizer that is given a closure calls in it, after backward: gradients and parameters as they are.
@@ -286,7 +295,7 @@ class Recorder(ScriptRecorder):
         if self._distributed:
             sums, received = self._gathered(sums, received)
         self._end_step(self._launched(sums), received, self._cost)
-        self._seen, self._rate, self._cost = {}, NAN, 0.0
+        self._seen, self._rate, self._cost, self._batch_ids = {}, NAN, 0.0, None
         self._seen_of.clear()
         if not self._optimizers:
             self._keep_parameters()

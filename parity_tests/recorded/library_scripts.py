@@ -86,7 +86,49 @@ def with_lightning(out: Path | None, parts: int) -> np.ndarray:
         enable_model_summary=False,
     )
     trainer.fit(module, DataLoader(Rows(), BATCH // parts))
+    if out is not None and parts == 1:
+        by_hand_in_lightning(out.with_name("manual"))
     return flat(module)
+
+
+def by_hand_in_lightning(out: Path) -> None:
+    """Manual optimization, recorded by a recorder of the module's own; nothing is said of its gradients."""
+    import lightning.pytorch as pl
+
+    from parity.torch_impl.recorder import Recorder
+
+    class Manual(pl.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.automatic_optimization = False
+            self.network = model_of()
+
+        def configure_optimizers(self) -> Any:
+            return optimizer_of(self.network, {})
+
+        def on_train_start(self) -> None:
+            self.recorder = Recorder(out, self.network, self.optimizers())
+
+        def training_step(self, batch: Any, batch_idx: int) -> None:
+            self.optimizers().zero_grad()
+            loss = functional.cross_entropy(self.network(batch["inputs"]), batch["labels"])
+            self.manual_backward(loss)
+            self.optimizers().step()
+            self.recorder.step(loss, count=len(batch["id"]), ids=batch["id"])
+
+        def on_train_end(self) -> None:
+            self.recorder.finish()
+
+    quiet = {
+        "logger": False,
+        "enable_checkpointing": False,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+    }
+    trainer = pl.Trainer(
+        max_epochs=1, accelerator="cpu", devices=1, precision="64-true", limit_train_batches=2, **quiet
+    )
+    trainer.fit(Manual(), DataLoader(Rows(), BATCH))
 
 
 def in_order(*given: Any, **named: Any) -> Any:

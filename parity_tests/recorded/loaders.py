@@ -47,12 +47,21 @@ def by_torch(out: Path) -> dict[str, Due]:
                     recorder.step(loss, count=len(x))
         assert type(loader.batch_sampler) is kind
         found[name] = due
-    for stream in (DataLoader(Stream(), 2), DataLoader(rows, None)):
+    plain = DataLoader(rows, BATCH)
+    for stream in (DataLoader(Stream(), 2), DataLoader(rows, None), zip(plain, plain, strict=True)):
         try:
             next(iter(recorder.batches(stream)))
             raise AssertionError("such a loader has no ids")
         except RecordError:
             pass
+    try:
+        next(zip(recorder.batches(plain), recorder.batches(plain), strict=True))
+        raise AssertionError("a step has the ids of one of two loaders")
+    except RecordError:
+        pass
+    # What was left of one loop is nothing to the next.
+    next(iter(recorder.batches(plain)))
+    next(iter(recorder.batches(plain)))
     return found
 
 

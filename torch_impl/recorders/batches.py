@@ -30,9 +30,11 @@ def with_indices(loader: DataLoader) -> Iterator[tuple[list[Any], Any]]:
         getattr(loader, "batch_sampler", None),
         "which samples a batch is of; give step() the ids=",
     )
-    streams = isinstance(loader.dataset, IterableDataset)
+    streams = isinstance(getattr(loader, "dataset", None), IterableDataset)
     if sampler is None or streams or not getattr(loader, "in_order", True):
-        raise RecordError(f"batches: the loader has no batch sampler that says, in order, {unseen}")
+        raise RecordError(
+            f"batches: a {type(loader).__name__} has no batch sampler that says, in order, {unseen}"
+        )
     kind, indices = type(sampler), deque[list[Any]]()
 
     def noted(self: Any) -> Iterator[Any]:
