@@ -246,6 +246,24 @@ def test_what_some_tensors_differ_by_is_told_where_it_is_one_number() -> None:
     assert "not zeroed" not in of_gradients([*turned, *rows("gradients", d=2), *carried], 1e-6)
 
 
+def test_clips_of_each_tensor_are_told_from_those_of_all() -> None:
+    def update(norms: list[float], factors: list[float], residual: float = 0.0) -> str:
+        rows = [
+            Measure(0, "slots/first_moment", f"{place}", norm, norm * abs(k - 1), k, residual)
+            for place, (norm, k) in enumerate(zip(norms, factors, strict=True))
+        ]
+        return of_update(rows, [math.nan, 0.1], "torch")
+
+    each, of_all = [0.5, 0.5, 0.5, 0.2], [0.8, 0.48, 0.36]
+    rest = math.sqrt(1 - sum(k**2 for k in of_all)) / 0.4
+    assert "reference clips the gradient of each" in update(each, [*of_all, rest])
+    assert "their common norm, of the same limit" in update(each, [*of_all, rest])
+    assert update(each, [0.9, 0.5, 0.4, 1]).endswith("the candidate does not")
+    assert "candidate clips the gradient of each" in update([0.6, 0.7, 0.8, 0.1], [5 / 6, 5 / 7, 5 / 8, 1])
+    assert not update(each, [1, 1, 1, 0.5]) and not update(each, [*of_all, rest], residual=0.01)
+    assert not update([0.5, 0.5, 0.4, 0.2], [*of_all, 1])
+
+
 def test_gradients_of_the_step_before_are_told_from_others() -> None:
     random = np.random.default_rng(8)
     right, before, other = ({n: random.standard_normal((4, 4)) for n in "ab"} for _ in range(3))

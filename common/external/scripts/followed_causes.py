@@ -22,6 +22,8 @@ _CLIPPED = 3
 # Gradients differ where they are so many times farther apart than rounding explains.
 _FAR = 16
 _OTHER = {"candidate": "reference", "reference": "candidate"}
+# Slots that are a number times the gradient after an optimizer's first step.
+_TAKEN = ("slots/first_moment", "slots/momentum_velocity")
 _VARIANCES = ("running_var", "moving_variance")
 _AVERAGES = {
     AVERAGED[
@@ -142,6 +144,8 @@ def of_update(here: Sequence[Measure], rates: Sequence[float], framework: str) -
     alone = [each.tensor for each in here if each.only == "reference" and each.stage.startswith("slots/")]
     if alone:
         return f"the candidate's optimizer does not train {_few([*dict.fromkeys(alone)])}: in no group of its, or frozen"
+    if clipped := _clips_each(here):
+        return clipped
     off = {each.tensor for each in here if each.stage == "update" and each.ulps > ELEMENTWISE_ULPS}
     by_stage = {stage: {e.tensor: e.factor for e in here if e.stage == stage} for stage in (DECAYED, MOVED)}
     known, (before, rate) = bool(rates[1]) and math.isfinite(rates[1]), rates
@@ -172,6 +176,29 @@ def of_update(here: Sequence[Measure], rates: Sequence[float], framework: str) -
     if len(off) == len(rows):
         return f"every update is {factor:.6g} times the reference's, of equal gradients and slots: another learning rate than the one recorded"
     return f"the updates of {_few(sorted(off))} are {factor:.6g} times the reference's, and the others agree: another learning rate of their group"
+
+
+def _clips_each(here: Sequence[Measure]) -> str:
+    """That one side clips the gradient of each tensor by its norm, and the other otherwise: at a first step, of which slots are multiples of what the
+    optimizer took, those of several tensors have one norm, the largest.
+    """
+    rows = [each for each in here if each.stage in _TAKEN and each.reference]
+    if any(not each.residual <= limits.SCRIPT_FACTOR * each.reference for each in rows):
+        return ""
+    norms = {
+        "reference": [e.reference for e in rows],
+        "candidate": [abs(e.factor) * e.reference for e in rows],
+    }
+    alike = {
+        who: np.isclose(of, max(of, default=0.0), rtol=limits.SCRIPT_FACTOR, atol=0)
+        for who, of in norms.items()
+    }
+    for who, other in _OTHER.items():
+        if alike[who].sum() >= _CLIPPED > alike[other].sum():
+            common = math.isclose(_norm(norms[other]), max(norms[who]), rel_tol=limits.SCRIPT_FACTOR)
+            does = "clips all of them by their common norm, of the same limit" if common else "does not"
+            return f"the {who} clips the gradient of each tensor by its own norm, and the {other} {does}"
+    return ""
 
 
 def of_gradients(here: Sequence[Measure], smooth: float) -> str:
@@ -213,18 +240,23 @@ def _one_factor(rows: Sequence[Measure]) -> float | None:
     return factor if abs(factor) > limits.UNEXPLAINED else 0.0
 
 
-def of_averages(here: Sequence[Measure], smooth: float, settings: Iterable[str] = ()) -> str:
+def of_averages(
+    measures: Sequence[Measure], step: int | None, smooth: float, settings: Iterable[str] = ()
+) -> str:
     """How running averages come out otherwise; '' where that is not known.
 
     Args:
-        here: what was measured at their step.
+        measures: of all steps.
+        step: theirs.
         smooth: relative, what rounding explains.
         settings: that differ.
     """
+    here = [each for each in measures if each.step == step]
     off = [
         each.tensor for each in here if each.stage == "buffers" and each.difference > smooth * each.reference
     ]
-    if off and {*off} <= {each.tensor for each in here if each.stage == OLD_WEIGHTS}:
+    # Where a copy is what it is of, as at first, an average does not move at all.
+    if off and {*off} <= {each.tensor for each in measures if each.stage == OLD_WEIGHTS}:
         return (
             f"averages of weights ({_few(off)}) take in the candidate's weights before the update, and the reference's those after it: they are"
             " made before step() instead of behind it"

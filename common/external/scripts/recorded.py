@@ -119,7 +119,7 @@ _FROM_THERE = ("layers", "loss", "gradients", "buffers")
 _WHY_FROM_THERE = (
     "of equal weights and samples it agrees at the followed steps before, up to step {before}, so what differs begins after it: the"
     " mode (train, eval), a gradient that was not zeroed, what the script carries from batch to batch (a recurrent state, what"
-    " remains of an accumulation), how a batch is prepared, or a random draw"
+    " remains of an accumulation), a term of the loss whose weight begins at 0, how a batch is prepared, or a random draw"
 )
 _WHY_NOT_REDUCED = (
     "the gradients were not reduced over the ranks: each rank has those of its own samples, and their mean is the reference's. The"
@@ -545,7 +545,7 @@ class RecordSource(core.ObservationSource):
         here = [each for each in measures if each.step == first.step]
         if first.name == "buffers":
             settings, _ = setting_differences(*(record.folder for record in self._records))
-            return of_averages(here, self._rounding.smooth, settings)
+            return of_averages(measures, first.step, self._rounding.smooth, settings)
         if first.name == "gradients":
             return clips_alone(measures, self._rounding.smooth) or of_gradients(here, self._rounding.smooth)
         said = in_the_gradients(first, measures, self._records)
