@@ -688,6 +688,11 @@ TRAINING_STEPS: dict[str, tuple[list[Any], int, str]] = {
         1,
         "(gate:1 * 0.1)) + 1e-09 where Keras goes on with",
     ),
+    "a batch by names": (
+        stepped("Autoencoder", "Autoencoder", "by_name"),
+        2,
+        "by_name, which is given a tensor as train_step is, raised",
+    ),
     "random numbers": (stepped("Sampling", "Autoencoder", "step"), 2, "draws random numbers"),
     "two updates": (stepped("Twice", "Autoencoder", "step"), 2, "takes 2 gradients and makes 2 updates"),
     "clipped": (stepped("Clipped", "Autoencoder", "step"), 2, "other gradients than those of its loss"),

@@ -130,3 +130,10 @@ def batch_of(inputs: Mapping[str, Any], targets: Mapping[str, Any], weights: Any
     """
     x, y = (dict(each) if len(each) > 1 else next(iter(each.values()), None) for each in (inputs, targets))
     return (x, y, weights) if weights is not None else (x, y) if targets else x
+
+
+def batch_in_words(batch: Any) -> str:
+    """What `batch_of` gives, as in '({obs, action}, a tensor)'."""
+    if isinstance(batch, tuple):
+        return f"({', '.join(map(batch_in_words, batch))})"
+    return f"{{{', '.join(batch)}}}" if isinstance(batch, dict) else "a tensor"

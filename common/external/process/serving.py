@@ -20,7 +20,7 @@ from parity.common.execution.processes.service import Service
 from parity.common.execution.processes.user_errors import blame
 from parity.common.external.process.calling import check_tensors
 from parity.common.external.process.changes import change_all, switch_rates
-from parity.common.external.process.objective import batch_of, compiled_of, evaluated, step_of
+from parity.common.external.process.objective import batch_in_words, batch_of, compiled_of, evaluated, step_of
 from parity.common.external.process.operations import Recording, Sought
 from parity.common.external.process.pass_result import (
     Array,
@@ -385,6 +385,7 @@ class Session(Service):
             else:
                 arrays = inputs if isinstance(inputs, dict) else {ALONE: inputs}
                 batch = batch_of({n: calling.tensor_of(a) for n, a in arrays.items()}, named, weights)
+                self.about = f"the step {step}, which is given {batch_in_words(batch)} as train_step is,"
                 given = {
                     "loss": self._part("own_step").loss(step, model, batch, compiled=compiled_of(loss or ()))
                 }
