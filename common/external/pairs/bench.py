@@ -420,7 +420,7 @@ def gradients(bench: Bench, reference: PassResult, passed: PassResult) -> list[T
     """Of every trained Keras tensor that both have a gradient of, the last layer's first."""
     if passed.loss_sum is None:
         return []
-    theirs = bench.mapping.gradients_to_keras(passed.gradients)
+    theirs = bench.mapping.gradients_to_keras(_whole(bench, passed.gradients))
     largest = max(
         (float(np.abs(value).max(initial=0.0)) for value in reference.gradients.values()), default=0.0
     )
@@ -460,6 +460,14 @@ def gradients(bench: Bench, reference: PassResult, passed: PassResult) -> list[T
                 )
             )
     return found
+
+
+def _whole(bench: Bench, theirs: Arrays) -> Arrays:
+    """torch's gradients, and zeros of what has none where another part of one tensor of Keras's has."""
+    shapes = {info.name: info.shape for info in bench.outlines[1].tensors}
+    parts = [pair.torch for pair in bench.mapping.tensors if pair.rule != "two_biases"]
+    missing = (name for names in parts if theirs.keys() & {*names} for name in names if name not in theirs)
+    return {**theirs, **{name: np.zeros(shapes[name]) for name in missing}}
 
 
 def of_stage(tensor: TensorComparison, stage: str) -> TensorComparison:

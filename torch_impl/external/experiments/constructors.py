@@ -19,7 +19,7 @@ _DEEPEST = 4
 def constructing(tree: ast.AST, statement: ast.AST, function: ast.AST) -> list[int]:
     """Where statements begin that make what a statement of a method takes of `self`: what its line takes first, then the rest of its method.
 
-    With those of each go before it in its function what gives it a name there, the functions of the file that it calls, and the calls of its class.
+    With those of each go before it in its function what gives it a name there, the functions of the file that it names, and the calls of its class.
     """
     owner = next(
         (each for each in ast.walk(tree) if isinstance(each, ast.ClassDef) and function in each.body), None
@@ -40,12 +40,20 @@ def constructing(tree: ast.AST, statement: ast.AST, function: ast.AST) -> list[i
     for part in (statement, function):
         taken = {name for name in _taken(part) if name.startswith("self.")}
         for made in (each for method in methods for each in _traced(method, taken)):
-            lines[made.lineno] = None
-            for call in _calls(made):
-                if called(call) in functions:
-                    lines |= dict.fromkeys(each.lineno for each in _statements(functions[called(call)]))
-        lines |= dict.fromkeys(each.lineno for each in calls)
+            lines |= _with_functions(made, functions)
+        for each in calls:
+            lines |= _with_functions(each, functions)
     return [*lines]
+
+
+def _with_functions(statement: ast.stmt, functions: Mapping[str, ast.FunctionDef]) -> dict[int, None]:
+    """Where a statement begins, and those of the functions that it names, and of what these name."""
+    lines, waiting = {statement.lineno: None}, [statement]
+    for part in waiting:
+        new = [functions[name] for name in sorted(_taken(part) & functions.keys())]
+        waiting += [each for each in new if each not in waiting]
+        lines |= dict.fromkeys(each.lineno for function in new for each in _statements(function))
+    return lines
 
 
 def _traced(method: ast.FunctionDef, wanted: set[str]) -> Iterator[ast.stmt]:
