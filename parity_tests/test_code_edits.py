@@ -61,8 +61,10 @@ def floor(db, spread):
     return torch.zeros_like(far).scatter_reduce(0, spread, far, "amax")
 
 
-def averaged(grad, mean, var):
+def averaged(grad, mean, var, mask):
     away = grad - mean
+    away = away.mean(dim=(0, 1), keepdim=True)
+    angle = torch.fmod(away, 2).mean(-1)
     mean.add_(away)
     var.addcmul_(away, away)
 
@@ -182,6 +184,9 @@ def number_of(edits: CodeEdits, line: str, after: str) -> int:
         ("far =", "broadcast", "far = torch.maximum(db, db.amax(dim=tuple(range(1, db.ndim)), keepdim=True) - quiet)"),
         ("return torch.zeros", "setting", "torch.zeros_like(far).scatter_reduce(0, spread, far, 'amax', include_self=False)"),
         ("var.addcmul_", "sequence", "var.addcmul_(grad - mean, grad - mean)"),
+        ("away = away", "broadcast", "away.mean(dim=tuple(range(1, away.ndim)), keepdim=True)"),
+        ("angle =", "operation", "torch.remainder(away, 2)"),
+        ("angle =", "divisor", "(torch.fmod(away, 2) * mask.unsqueeze(1)).sum(-1) / mask.unsqueeze(1).sum(-1)"),
     ],
 )  # fmt: skip
 def test_what_may_be_meant_is_among_the_edits_of_a_line(

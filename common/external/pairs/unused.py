@@ -49,10 +49,8 @@ def _uncalled(tensor: DeviatingTensor) -> Iterator[Attribution]:
     apart = _apart(before, after)
     if not apart:
         return
-    # Of a layer of which nothing is used its own name says it.
-    whole = {info.layer for info in idle.values()} - {
-        info.layer for info in torch.tensors if info.name not in idle
-    }
+    # Of a layer that is not called its own name says it.
+    whole = {info.layer for info in idle.values()} - {layer.path for layer in torch.layers if layer.calls}
     names = [name for pair in pairs for name in pair.torch]
     theirs = dict.fromkeys(idle[name].layer if idle[name].layer in whole else name for name in names)
     ours = tuple(dict.fromkeys(owner[name] for name in state))
@@ -64,7 +62,7 @@ def _uncalled(tensor: DeviatingTensor) -> Iterator[Attribution]:
         " none of them"
     )
     fix = f"compute with {what} in torch's forward pass"
-    yield Attribution(Explanation(NOT_CALLED, text, "confirmed", fix, evidence, layers=ours))
+    yield Attribution(Explanation(NOT_CALLED, text, "confirmed", fix, evidence, defect=what, layers=ours))
 
 
 def _unread(tensor: DeviatingTensor) -> Iterator[Attribution]:
@@ -77,7 +75,7 @@ def _unread(tensor: DeviatingTensor) -> Iterator[Attribution]:
             text = f"torch's numbers here do not depend on the input {name}, and Keras's do"
             evidence = f"by experiment: with its rows in another order Keras's numbers change by {here:.2g}, torch's by nothing"
             fix = f"compute with {name} in torch, too"
-            yield Attribution(Explanation("input_not_read", text, "confirmed", fix, evidence))
+            yield Attribution(Explanation("input_not_read", text, "confirmed", fix, evidence, defect=name))
             return
 
 

@@ -55,6 +55,8 @@ _LIKE: tuple[tuple[str, ...], ...] = (
     ("hann_window", "hamming_window", "blackman_window"),
     ("fliplr", "flipud"),
     ("any", "all"),
+    ("fmod", "remainder"),
+    ("logical_and", "logical_or"),
     ("gt", "ge"),
     ("lt", "le"),
     ("eq", "ne"),
@@ -105,6 +107,10 @@ _OF_MASKS = ("mask", "valid", "pad", "keep", "observed", "present", "seen", "kno
 _MASKED = ("V * M", "V * M.unsqueeze(-1)")
 # Names of a scope that are tried in place of another.
 _MOST_NAMES = 16
+# Axes of a tensor V.
+_BUT_FIRST, _BUT_LAST = "tuple(range(1, V.ndim))", "tuple(range(V.ndim - 1))"
+# Masks that a mean is taken over.
+_MOST_MASKS = 3
 # Statements that one is put behind.
 _FARTHEST = 3
 # The likeliest first; names and what is too much last, since they are many, or say little.
@@ -406,6 +412,7 @@ def _of_call(node: ast.Call, known: Known) -> Instead:
     if of is not None and name not in NUMBERS and is_value(of):
         yield "through" if name in ("detach", "clone") else "too_much", of
     yield from _of_each_sample(node, name)
+    yield from _of_what_counts(node, name, filter(_is_of_masks, known.values))
     if name in ("masked_fill", "where") and node.args:
         yield "kept", changed(node, args=[ast.UnaryOp(ast.Invert(), node.args[0]), *node.args[1:]])
     if isinstance(of, ast.BinOp):
@@ -425,13 +432,37 @@ def _of_call(node: ast.Call, known: Known) -> Instead:
 
 
 def _of_each_sample(node: ast.Call, name: str) -> Instead:
-    """A statistic of all numbers, for one of each sample, or along an axis."""
+    """A statistic of all numbers, for one of each sample, or along an axis; one of all axes but the last, for one of all but the first."""
     of = receiver(node)
-    if of is None or name not in _REDUCING or node.args or node.keywords:
+    if of is None or name not in _REDUCING:
         return
-    keeping = "V.{}(dim={}, keepdim=True)"
-    for axes in ("tuple(range(1, V.ndim))", "-1", "0"):
-        yield "broadcast", code(keeping.format({"max": "amax", "min": "amin"}.get(name, name), axes), V=of)
+    if not (node.args or node.keywords):
+        keeping = "V.{}(dim={}, keepdim=True)"
+        for axes in (_BUT_FIRST, "-1", "0"):
+            yield (
+                "broadcast",
+                code(keeping.format({"max": "amax", "min": "amin"}.get(name, name), axes), V=of),
+            )
+    for place, each in enumerate(node.keywords):
+        if each.arg in ("dim", "axis") and isinstance(each.value, ast.Call | ast.Tuple | ast.List):
+            for axes in (_BUT_FIRST, _BUT_LAST):
+                other = changed(each, value=code(axes, V=of))
+                yield (
+                    "broadcast",
+                    changed(node, keywords=[*node.keywords[:place], other, *node.keywords[place + 1 :]]),
+                )
+
+
+def _of_what_counts(node: ast.Call, name: str, masks: Iterator[ast.expr]) -> Instead:
+    """A mean, for one over what a mask keeps."""
+    of = operand(node)
+    if name == "mean" and of is not None:
+        for mask in itertools.islice(masks, _MOST_MASKS):
+            for template in ("M", "M.unsqueeze(1)", "M.unsqueeze(-1)"):
+                weights = code(template, M=mask)
+                both = (ast.BinOp(of, ast.Mult(), weights), weights)
+                sums = [applied(renamed(node, "sum"), each) for each in both]
+                yield "divisor", ast.BinOp(sums[0], ast.Div(), sums[1])
 
 
 def _repeated(node: ast.Call, name: str) -> Iterator[ast.expr]:
