@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from parity.common.base.errors import ExternalModelError
 from parity.common.external.mapping.candidate_rules import arrangements, fits
+from parity.common.external.mapping.correspondence import layer_pairs
 from parity.common.external.mapping.models import _order_of_axes
 from parity.common.external.mapping.propose import propose
 from parity.common.external.mapping.variants import Variants
@@ -329,6 +330,24 @@ def sides(ours, theirs):
 
 def partners(mapping):
     return {pair.keras[0]: pair.torch[0] for pair in mapping.tensors if pair.keras and pair.torch}
+
+
+def test_a_layer_whose_tensors_several_modules_own_is_paired_with_the_one_around_them():
+    """A graph convolution is a module with a linear layer and a parameter of its own; what it gives is not what the linear layer does."""
+    names = {"loop": ("kernel", (4, 4)), "near": ("near", (4, 4)), "bias": ("bias", (4,))}
+    keras = outline("tensorflow", ("conv", "", names), dense("tensorflow", "last", 4, 2))
+    own, inner = ("conv", "", {"near": ("near", (4, 4))}), dense("torch", "conv.loop", 4, 4)
+    rules = {"loop": "conv.loop.weight", "near": "conv.near", "bias": "conv.loop.bias"}
+    tensors = [Pair(keras=(f"conv/{n}",), torch=(t,), rule="same", source="probed") for n, t in rules.items()]
+    mapping = Mapping(keras="k", torch="t", tensors=tuple(tensors))
+    torch = outline("torch", own, inner, dense("torch", "last", 4, 2))
+    assert layer_pairs(mapping, keras, torch)[0] == LayerPair(keras="conv", torch="conv")
+    # Not where that computes with the tensors of another layer, too.
+    more = ("conv.more", "", {"weight": ("kernel", (4, 2))})
+    last = Pair(keras=("last/kernel",), torch=("conv.more.weight",), rule="same", source="probed")
+    wider = mapping.model_copy(update={"tensors": (*tensors, last)})
+    found = layer_pairs(wider, keras, outline("torch", own, inner, more))
+    assert LayerPair(keras="conv", torch="conv") not in found
 
 
 def test_names_settle_what_order_does_not():

@@ -22,6 +22,7 @@ from parity.common.external.mapping.models import map_models
 from parity.common.external.pairs.bench import Bench, LoadedPair, compared
 from parity.common.external.pairs.checks import unread_optimizer
 from parity.common.external.pairs.diagnose import diagnose_pair
+from parity.common.external.pairs.given_gradients import told_apart
 from parity.common.external.pairs.objectives import parsed_loss
 from parity.common.external.pairs.pair import both
 from parity.common.external.pairs.points import Point, repaired_calls, segments_of
@@ -888,6 +889,20 @@ UPDATES: dict[str, tuple[float, str, str, list[str], bool]] = {
     "a rule by hand whose vectors decay": (0.0, "plain", "vector_decay", ["weight_decay"], False),
     "a rule by hand with a function too much": (0.0, "plain", "absolute_sgd", ["operation:too_much"], False),
 }
+
+
+def test_what_rounding_the_weights_moves_is_no_other_update() -> None:
+    before = {"w": np.array([1.0, 2.0, 1e-3])}
+    ours = {"w": before["w"] - 1e-9}
+    sets = [{"w": np.ones(3)}] * 3
+    last = np.spacing(1.0)
+    for units, alike in ((2, True), (40, False)):
+        theirs = {"w": ours["w"] + np.array([units * last, 0.0, 0.0])}
+        moved, other = told_apart(before, ours, theirs, sets)
+        assert np.array_equal(moved["w"], other["w"]) == alike
+    # Of a small weight a small move counts.
+    moved, other = told_apart(before, ours, {"w": ours["w"] + np.array([0.0, 0.0, 2 * last])}, sets)
+    assert not np.array_equal(moved["w"], other["w"])
 
 
 @pytest.mark.slow

@@ -727,6 +727,13 @@ WRONG = [
         [("forward/norm", "operation:operation", "what Keras computes is `self.weight * inverse`")],
     ),
     ("gained", "Gained", "gain", [("forward/norm", "weights_not_used", "never uses norm.weight")]),
+    # It is called, though with none of its weights.
+    (
+        "gained",
+        "Gained",
+        "gain, shift",
+        [("forward/norm", "weights_not_used", "never uses norm.weight, norm.bias")],
+    ),
     (
         "gained",
         "Gained",

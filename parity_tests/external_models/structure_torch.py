@@ -607,7 +607,7 @@ class Product(nn.Module):
 
 
 class GainedNorm(nn.Module):
-    """A layer norm. wrong: 'quotient', the gain is divided by the deviation's inverse; 'gain', it is left out."""
+    """A layer norm. wrong: 'quotient', the gain is divided by the deviation's inverse; 'gain', it is left out, and with 'shift' so is the bias."""
 
     def __init__(self, wrong: str) -> None:
         super().__init__()
@@ -618,7 +618,7 @@ class GainedNorm(nn.Module):
         variance, mean = torch.var_mean(x, -1, correction=0, keepdim=True)
         inverse = torch.rsqrt(variance + 1e-5)
         if "gain" in self.wrong:
-            return (x - mean) * inverse + self.bias
+            return (x - mean) * inverse + (0.0 if "shift" in self.wrong else self.bias)
         scale = self.weight / inverse if "quotient" in self.wrong else self.weight * inverse
         return (x - mean) * scale + self.bias
 
