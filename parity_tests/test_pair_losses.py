@@ -688,6 +688,12 @@ TRAINING_STEPS: dict[str, tuple[list[Any], int, str]] = {
         1,
         "(gate:1 * 0.1)) + 1e-09 where Keras goes on with",
     ),
+    "slopes by torch.func": (stepped("Sloped", "Sloped", "sloped", "--steps", 4), 0, "parity"),
+    "slopes, and another share": (
+        stepped("Sloped", "Sloped", "sloped_otherwise"),
+        1,
+        "another number: torch has 0.2 where Keras has 0.1",
+    ),
     "a batch by names": (
         stepped("Autoencoder", "Autoencoder", "by_name"),
         2,

@@ -82,6 +82,7 @@ __all__ = [
     "scaled_product",
     "set_group_timeout",
     "settle_shards",
+    "transformed_as",
     "transforms_off",
     "tree_leaves",
     "untransformed",
@@ -165,6 +166,18 @@ def untransformed(tensor: Tensor) -> Tensor:
             tensor = _functorch.get_unwrapped(tensor)
             tensor = tensor.movedim(axis, 0) if axis else tensor
         return tensor.detach()
+
+
+def transformed_as(numbers: Tensor, tensor: Tensor) -> Tensor:
+    """Numbers, as `untransformed` has those of a tensor, given to the functions of `torch.func` that are at work on it."""
+    levels, numbers = [], untransformed(numbers)
+    while is_transformed(tensor):
+        if _functorch.is_batchedtensor(tensor):
+            levels.append(_functorch.maybe_get_level(tensor))
+        tensor = _functorch.get_unwrapped(tensor)
+    for level in reversed(levels):
+        numbers = _functorch._add_batch_dim(numbers, 0, level)
+    return numbers
 
 
 def reshard_unit(unit: FullyShardedDataParallel) -> None:

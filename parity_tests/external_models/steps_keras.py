@@ -140,6 +140,27 @@ class Balanced(keras.Model):
         return {"loss": loss}
 
 
+class Sloped(keras.Model):
+    """Its loss is made of the slope of what it gives, and of the mean of that."""
+
+    def __init__(self):
+        super().__init__()
+        self.units, self.last = layers.Dense(5, activation="tanh"), layers.Dense(1)
+
+    def call(self, x):
+        return self.last(self.units(x))
+
+    def train_step(self, x):
+        with tf.GradientTape() as tape:
+            with tf.GradientTape() as inner:
+                inner.watch(x)
+                y = self(x)
+            loss = ops.mean(ops.square(inner.gradient(y, x))) + 0.1 * ops.mean(y)
+        weights = self.trainable_weights
+        self.optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))
+        return {"loss": loss}
+
+
 class Followed(keras.Model):
     """Its step moves a target itself, whose weights Keras counts as trained."""
 

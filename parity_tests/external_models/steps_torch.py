@@ -168,6 +168,25 @@ def by_name(model, batch):
     return model(batch["x"]).square().mean()
 
 
+class Sloped(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.units, self.last = nn.Linear(6, 5), nn.Linear(5, 1)
+
+    def forward(self, x):
+        return self.last(self.units(x).tanh())
+
+
+def sloped(model, x, share=0.1):
+    """The slope of each sample by functions of `torch.func`, which give modules tensors that hold others."""
+    slope = torch.func.vmap(torch.func.grad(lambda row: model(row[None]).sum()))(x)
+    return slope.square().mean() + share * model(x).mean()
+
+
+def sloped_otherwise(model, x):
+    return sloped(model, x, share=0.2)
+
+
 class Followed(nn.Module):
     def __init__(self):
         super().__init__()

@@ -15,7 +15,7 @@ from parity.common.external.process.pass_result import Array, Arrays, same, tens
 from parity.common.external.process.tapping import Tapped
 from parity.torch_impl.external import load, names
 from parity.torch_impl.external.calling import array_of, call, is_tensor
-from parity.torch_impl.private_names import is_transformed
+from parity.torch_impl.private_names import is_transformed, transformed_as, untransformed
 
 
 class LiveTaps(Tapped):
@@ -31,9 +31,12 @@ class LiveTaps(Tapped):
             )
             if is_transformed(tensor):
                 # What `torch.func` derives takes no function with a backward pass of its own.
-                return tensor if other is None else tensor + (other - tensor).detach()
+                return tensor if other is None else tensor + (transformed_as(other, tensor) - tensor).detach()
             return _Replaced.apply(tensor, other, gradient)  # type: ignore[no-any-return]
         return tensor
+
+    def shape_of(self, tensor: Tensor) -> tuple[int, ...]:
+        return tuple(untransformed(tensor).shape if is_transformed(tensor) else tensor.shape)
 
     def watched(self, name: str, tensor: Tensor) -> Tensor:
         if not tensor.is_floating_point() or is_transformed(tensor):

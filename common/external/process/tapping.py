@@ -99,9 +99,13 @@ class Tapped(ABC):
     def derivatives(self, mean: Any, wanted: Sequence[Any]) -> Sequence[Any]:
         """Return the gradients of a mean loss, a scalar; None where none arrives."""
 
+    def shape_of(self, tensor: Any) -> tuple[int, ...]:
+        """Return that of a tensor's values, with a function that takes a batch row by row as of the batch."""
+        return tuple(tensor.shape)
+
     def _injected(self, name: str, tensor: Any) -> Array:
         """The array to inject; one of complex numbers is given with both parts along its last axis."""
-        array, shape = self._inject[name], tuple(tensor.shape)
+        array, shape = self._inject[name], self.shape_of(tensor)
         if tensor.dtype.is_complex and array.ndim == len(shape) + 1:
             array = array[..., 0] + 1j * array[..., 1]
         if tuple(array.shape) != shape:
