@@ -73,6 +73,7 @@ __all__ = [
     "distribute",
     "fully_shard",
     "has_compiler",
+    "has_no_numbers",
     "is_transformed",
     "modes_off",
     "own_box",
@@ -151,6 +152,11 @@ def settle_shards(root: torch.nn.Module) -> None:
                 parameter.reset_sharded_param()
                 parameter._init_extensions()
             group._reset_sharded_params = True
+
+
+def has_no_numbers(tensor: Tensor) -> bool:
+    """Whether a tensor is zeros that were never stored, as derivatives have them."""
+    return bool(tensor._is_zerotensor())  # type: ignore[attr-defined]
 
 
 def is_transformed(tensor: Tensor) -> bool:

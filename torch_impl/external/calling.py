@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from parity.common.external.process.calling import arrange, called
 from parity.common.external.process.pass_result import Array, Arrays
 from parity.common.spec.imported_loss import ALONE
-from parity.torch_impl.private_names import is_transformed, transforms_off, untransformed
+from parity.torch_impl.private_names import has_no_numbers, is_transformed, transforms_off, untransformed
 
 
 def call(model: nn.Module, inputs: Array | Arrays, training: bool | None = None) -> Any:
@@ -49,7 +49,7 @@ def array_of(tensor: Tensor) -> Array:
     if is_transformed(tensor):
         with transforms_off():
             return array_of(untransformed(tensor))
-    tensor = tensor.detach()
+    tensor = torch.zeros(tensor.shape, dtype=tensor.dtype) if has_no_numbers(tensor) else tensor.detach()
     if tensor.layout != torch.strided:
         tensor = tensor.to_dense()
     if tensor.dtype == torch.bfloat16:

@@ -17,7 +17,13 @@ from parity.common.external.process.pass_result import Array
 from parity.torch_impl.external import names
 from parity.torch_impl.external.calling import array_of
 from parity.torch_impl.external.dropped import attended
-from parity.torch_impl.private_names import PAD_PACKED, TorchDispatchMode, modes_off, tree_leaves
+from parity.torch_impl.private_names import (
+    PAD_PACKED,
+    TorchDispatchMode,
+    has_no_numbers,
+    modes_off,
+    tree_leaves,
+)
 
 # They give the elements of one tensor, each once or several times, and compute nothing.
 _REARRANGING = frozenset(
@@ -93,12 +99,14 @@ class _Operations(TorchDispatchMode):
             return func(*args, **kwargs)
         writes, name = func._schema.is_mutable, func._schema.name.partition("::")[2]
         name = name.rstrip("_") if writes else name
-        if not recording.concerns(name):
+        if not recording.concerns(name) or _are_shapes((args, kwargs)):
             return func(*args, **kwargs)
         named = {key: value for key, value in kwargs.items() if not isinstance(value, Tensor)}
         tensors = (*args, *(kwargs[key] for key in kwargs.keys() - named.keys()))
         given = [self._argument(each) for each in tensors] if recording.records else []
         result = func(*args, **kwargs)
+        if _are_shapes(result):
+            return result
         if name in _UNFILLED:
             if recording.records:
                 with modes_off():
@@ -182,8 +190,14 @@ def _called(func: Any, args: Any) -> dict[str, Any]:
     }
 
 
+def _are_shapes(values: Any) -> bool:
+    """Whether some tensors have no numbers: of zeros that were never stored torch asks for shapes alone."""
+    return any(isinstance(each, Tensor) and each.is_meta for each in tree_leaves(values))
+
+
 def _storage(tensor: Tensor) -> int:
-    return tensor.untyped_storage().data_ptr() if tensor.layout == torch.strided else id(tensor)
+    stored = tensor.layout == torch.strided and not has_no_numbers(tensor)
+    return tensor.untyped_storage().data_ptr() if stored else id(tensor)
 
 
 def _version(made: Tensor, args: Any) -> int:

@@ -421,6 +421,18 @@ class View:
             found.append(Attribution(explanation, () if number else tuple(changes)))
         return found
 
+    def _is_given_the_same(self, found: Difference) -> bool:
+        """Whether a recurrent layer that is said to read elements in another order is given Keras's in the same."""
+        ends = found.torch.tensor, found.keras.tensor
+        if found.kind != "arrangement" or found.torch.name not in RECURRENT or None in ends:
+            return False
+        makers = self.torch.maker.get(ends[0] or 0), self.keras.maker.get(ends[1] or 0)
+        given = [each.tensors[0] for each in makers if each is not None and each.tensors]
+        if len(given) < len(makers):
+            return False
+        (theirs,), (ours,) = self.torch.values(given[0]), self.keras.values(given[1])
+        return ours.shape == theirs.shape and tensor_deviation(ours, theirs) <= limits.LIVE_FLOAT64
+
     def _with_numbers(self, found: Difference) -> Difference:
         """Of two constants what they are, and how they differ; of other results how, where one is the other times a number, say."""
         both = (found.torch, found.keras)
@@ -616,6 +628,7 @@ class View:
         """The differences of what both compute, those inside of others and behind what only happens to be the same, too."""
         part = self._other_part(torch, keras)
         found, several = [], differences(torch, keras) if part is None else [part]
+        several = [replace(each, kind="other") if self._is_given_the_same(each) else each for each in several]
         if any(each.kind == "other" for each in several):
             several = self._other_terms(torch, keras) or several
         if [each.kind for each in several] == ["other"]:
