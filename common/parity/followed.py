@@ -34,9 +34,9 @@ _WORDS: tuple[Status, ...] = ("agrees", "undecided", "differs")
 _FLIPS_EVERY = 8
 # At most of so many steps or more it cannot be that a few units flip, each by much.
 _SEVERAL = 3
-# A single flip, in units of what many make together.
-# Two factors by which averages move are one number.
+# Two factors by which averages move, or of a rounded penalty, are one number.
 _ALIKE = 1e-3
+# A single flip, in units of what many make together.
 _FLIP = 4.0
 # Of more tensors some are named.
 _NAMED = 4

@@ -131,9 +131,9 @@ def told_apart(before: Arrays, ours: Arrays, theirs: Arrays, sets: Sequence[Arra
     )
     for name, value in moved.items():
         largest = np.maximum(np.abs(before[name]), np.abs(ours[name])).astype(np.float64)
-        # Half a unit in the last place on either side, in an update of up to two operations on the weight.
-        rounding = 2 * len(sets) * np.spacing(largest)
         with np.errstate(invalid="ignore"):
+            # Half a unit in the last place on either side, in an update of up to two operations on the weight.
+            rounding = 2 * len(sets) * np.spacing(largest)
             other[name] = np.where(np.abs(other[name] - value) <= rounding, value, other[name])
     return moved, other
 

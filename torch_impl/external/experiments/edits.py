@@ -18,7 +18,6 @@ from parity.torch_impl.external.experiments.syntax import (
     called,
     changed,
     code,
-    copied,
     exchanged,
     given,
     is_value,
@@ -522,7 +521,7 @@ def _made_anew(before: Sequence[ast.stmt], statement: ast.stmt) -> Iterator[ast.
     for place, each in enumerate(before):
         target = each.targets[0] if isinstance(each, ast.Assign) else None
         if isinstance(each, ast.Assign) and isinstance(target, ast.Name) and target.id in read:
-            of = {ast.dump(part) for part in ast.walk(each.value) if isinstance(part, ast.Name)}
+            of = {part.id for part in ast.walk(each.value) if isinstance(part, ast.Name)}
             if any(_changes(later, of) for later in before[place + 1 :]):
                 yield placed(statement, {target.id: each.value})
 
@@ -530,13 +529,11 @@ def _made_anew(before: Sequence[ast.stmt], statement: ast.stmt) -> Iterator[ast.
 def _changes(statement: ast.stmt, names: set[str]) -> bool:
     """Whether a statement changes a tensor in place that has one of some names."""
     calls = (each for each in ast.walk(statement) if isinstance(each, ast.Call))
-    changed_ = [receiver(each) for each in calls if called(each).endswith("_")]
+    places = [receiver(each) for each in calls if called(each).endswith("_")]
     if isinstance(statement, ast.AugAssign):
-        changed_.append(copied(statement.target))
-    roots = (part for each in changed_ if each is not None for part in ast.walk(each))
-    return any(
-        isinstance(part, ast.Name) and ast.dump(ast.Name(part.id, ast.Load())) in names for part in roots
-    )
+        places.append(statement.target)
+    parts = (part for each in places if each is not None for part in ast.walk(each))
+    return any(isinstance(part, ast.Name) and part.id in names for part in parts)
 
 
 def _blocks(around: Sequence[ast.stmt], place: int) -> Iterator[tuple[str, list[ast.stmt]]]:
