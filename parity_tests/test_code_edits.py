@@ -204,6 +204,14 @@ def test_numbers_and_functions_of_keras_are_tried_in_a_line(module: ModuleType) 
     after = [new for *_, new in more[len(plain) :]]
     assert "far = torch.maximum(db, db.max() - quiet.clamp(-2.5, 0.5))" in after, after
     assert "torch.maximum(db, db.max() - quiet).tanh()" in after, after
+    wide = [
+        new
+        for *_, new in edits.of([line_of("quiet = db")], (), [-2.5, 2.0, 2.5], ["clip"])[
+            line_of("quiet = db")
+        ]
+    ]
+    bounds = [f"db.clamp(-1, 1).clamp({low}, {high})" for low, high in ((-2.5, 2.5), (-2.5, 2.0), (2.0, 2.5))]
+    assert [each for each in wide if each in bounds] == bounds, wide
     assert edits.of([line], (), [-2.5, 0.5], ["maximum", "tanh", "segment_max"])[line] == more
     line = line_of("quiet = db")
     after = [new for *_, new in edits.of([line], (), [0.5], ())[line]]

@@ -209,11 +209,15 @@ def _around(function: str, numbers: Sequence[float]) -> Iterator[str]:
         yield f"V.{function}()"
     elif function in ("softmax", "log_softmax"):
         yield f"V.{function}(-1)"
+    # The widest bounds first: narrower ones may fit where no value reaches the right one.
     elif function == "minimum":
-        yield from (f"V.clamp(max={high})" for high in numbers)
+        yield from (f"V.clamp(max={high})" for high in sorted(numbers, reverse=True))
     elif function in ("maximum", "clip"):
-        yield from (f"V.clamp({low}, {high})" for low in numbers for high in numbers if low < high)
-        yield from (f"V.clamp(min={low})" for low in numbers)
+        pairs = [(low, high) for low in numbers for high in numbers if low < high]
+        yield from (
+            f"V.clamp({low}, {high})" for low, high in sorted(pairs, key=lambda pair: pair[0] - pair[1])
+        )
+        yield from (f"V.clamp(min={low})" for low in sorted(numbers))
 
 
 def _expressions(statement: ast.stmt) -> Iterator[tuple[ast.AST, str, int | None, ast.expr]]:
