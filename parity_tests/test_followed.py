@@ -44,6 +44,7 @@ from parity.common.record.followed import (
     worst_of,
 )
 from parity.common.record.header import header_of, read_header, write_summary
+from parity.common.report.next_steps import _more_proof
 from parity.common.spec import Placement, ScriptInfo
 from parity.common.spec.external.mapping import read_mapping
 from parity_tests.helpers import ROOT
@@ -737,6 +738,23 @@ def written(
     (folder / "outline.json").write_text(json.dumps({"optimizer": {"settings": {"momentum": momentum}}}))
     write_summary(folder, len(rows), 1.0, (np.nan, 0.0, 0))
     return read_record(folder)
+
+
+def test_what_a_recorder_did_not_see_is_what_it_is_to_be_given(tmp_path: Path) -> None:
+    reference = written(tmp_path / "first", "torch", [1.0], [0.1], precision="float32")
+    candidate = written(tmp_path / "second", "torch", [1.0], [0.1], precision="float32")
+    header = candidate.header.model_copy(
+        update={"spec": candidate.run_info.model_copy(update={"follows": "x"})}
+    )
+    candidate = replace(candidate, header=header)
+    (step,) = _more_proof(reference, candidate, False)
+    assert "before_update()" in step.why
+    (candidate.folder / "followed.jsonl").write_text(
+        json.dumps({"step": 0, "stage": "gradients", "tensor": "w", "reference": 1.0, "difference": 0.0})
+        + "\n"
+    )
+    (step,) = _more_proof(reference, candidate, False)
+    assert "float64" in step.why
 
 
 def test_what_cancels_at_the_end_of_a_schedule_of_keras_is_rounding(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from parity.common.diagnosis.result import Diagnosis
 from parity.common.parity.followed import is_followed
 from parity.common.parity.result import Result
 from parity.common.record import RunRecord
-from parity.common.record.followed import STATES
+from parity.common.record.followed import STATES, read_measures
 from parity.common.spec import ScriptInfo
 
 if TYPE_CHECKING:
@@ -124,6 +124,13 @@ def _more_proof(reference: RunRecord, candidate: RunRecord, floor_missing: bool)
             steps.append(_with_a_floor(reference, candidate))
         return steps
     if is_followed(candidate):
+        if not any(each.stage == "gradients" for each in read_measures(candidate.folder)):
+            return [
+                NextStep(
+                    "give the candidate's recorder the optimizer that is stepped, and where that is given a closure, call its before_update() in it, after"
+                    " backward: it saw no gradients"
+                )
+            ]
         return [
             NextStep(
                 "record both scripts in float64 (model.double(), inputs too): there rounding explains nothing"
