@@ -22,7 +22,7 @@ from parity.common.external.mapping.models import map_models
 from parity.common.external.pairs.bench import Bench, LoadedPair, compared
 from parity.common.external.pairs.checks import unread_optimizer
 from parity.common.external.pairs.diagnose import diagnose_pair
-from parity.common.external.pairs.given_gradients import told_apart
+from parity.common.external.pairs.given_gradients import beyond_rounding
 from parity.common.external.pairs.objectives import parsed_loss
 from parity.common.external.pairs.pair import both
 from parity.common.external.pairs.points import Point, repaired_calls, segments_of
@@ -898,10 +898,10 @@ def test_what_rounding_the_weights_moves_is_no_other_update() -> None:
     last = np.spacing(1.0)
     for units, alike in ((2, True), (40, False)):
         theirs = {"w": ours["w"] + np.array([units * last, 0.0, 0.0])}
-        moved, other = told_apart(before, ours, theirs, sets)
+        moved, other = beyond_rounding(before, ours, theirs, sets)
         assert np.array_equal(moved["w"], other["w"]) == alike
     # Of a small weight a small move counts.
-    moved, other = told_apart(before, ours, {"w": ours["w"] + np.array([0.0, 0.0, 2 * last])}, sets)
+    moved, other = beyond_rounding(before, ours, {"w": ours["w"] + np.array([0.0, 0.0, 2 * last])}, sets)
     assert not np.array_equal(moved["w"], other["w"])
 
 

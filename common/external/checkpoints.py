@@ -32,6 +32,7 @@ import numpy as np
 from parity.common.base.errors import ExternalModelError, ParityError, RunError
 from parity.common.base.files import naming_os_errors, partial_of
 from parity.common.base.package import MODULES
+from parity.common.base.words import listed
 from parity.common.execution.interpreters import python_of, require
 from parity.common.execution.processes.child import Child
 from parity.common.execution.processes.service import Service
@@ -230,9 +231,8 @@ def check_destination(
 def _check_mapping(path: Path, mapping: maps.Mapping, source: End, destination: End) -> None:
     left = [f"{name} ({side})" for side in _SIDES.values() for name in getattr(mapping.unmapped, side)]
     if left:
-        more = f" and {len(left) - _NAMES_SHOWN} more" if len(left) > _NAMES_SHOWN else ""
         raise ExternalModelError(
-            f"{path}: no counterpart is known of {', '.join(left[:_NAMES_SHOWN])}{more}; give each a line in"
+            f"{path}: no counterpart is known of {listed(left, _NAMES_SHOWN)}; give each a line in"
             " tensors or, with the reason, in ignored"
         )
     for end in (source, destination):

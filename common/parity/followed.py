@@ -20,11 +20,11 @@ from parity.common.parity.rounding import (
     ELEMENTWISE_ULPS,
     SCHEDULE_ULPS,
     Rounding,
+    outline_of,
 )
 from parity.common.parity.sample_ids import steps_of_other_samples
 from parity.common.record import RunRecord
 from parity.common.record.followed import ADDED, AVERAGED, MEAN, Measure, identity_of, measured, read_measures
-from parity.common.record.script import OUTLINE
 from parity.common.spec import ScriptInfo
 
 Status = Literal["agrees", "undecided", "differs", "inherits", "not recorded"]
@@ -174,7 +174,7 @@ def _without_rounded_penalties(
     candidate's loss; as they are where that is not all that is added to gradients.
     """
     # As they are written; an outline has what Keras made of them.
-    factors = [np.float32(number) for record in (reference, candidate) for number in _regularizers(record)]
+    factors = [np.float32(each) for record in (reference, candidate) for each in _regularizers(record)]
     off = [2 * abs(float(each) - float(str(each))) for each in factors]
     added = [each for each in measures if each.stage == ADDED and each.reference]
     if not all(any(abs(abs(row.factor) - far) <= _ALIKE * far for far in off if far) for row in added):
@@ -198,8 +198,9 @@ def _without_rounded_penalties(
 
 def _regularizers(record: RunRecord) -> list[str]:
     """The factors of a Keras model's L2 regularizers, as its outline has them."""
-    path = record.folder / OUTLINE
-    return re.findall(r'regularizer":\s*"[^"]*l2 ([0-9.e+-]+)', path.read_text()) if path.exists() else []
+    settings = (layer.get("settings", {}) for layer in outline_of(record).get("layers", ()))
+    told = (str(value) for each in settings for name, value in each.items() if name.endswith("_regularizer"))
+    return [number for each in told for number in re.findall(r"l2 ([0-9.e+-]+)", each)]
 
 
 def mean_agrees(reference: RunRecord, candidate: RunRecord, step: int) -> bool:

@@ -27,6 +27,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -227,13 +228,21 @@ def float32_constants(*records: RunRecord) -> list[str]:
     return found
 
 
-def _settings(record: RunRecord) -> list[tuple[str, float]]:
-    """The numbers that an optimizer is set to."""
+def outline_of(record: RunRecord) -> dict[str, Any]:
+    """What lies beside a record of its script's model, as it is written; nothing where that cannot be read."""
     path = record.folder / OUTLINE
     try:
         read = read_json(path) if path.exists() else {}
-        settings = (read.get("optimizer") or {}).get("settings") or {}
-    except (RecordError, AttributeError):
+    except RecordError:
+        return {}
+    return read if isinstance(read, dict) else {}
+
+
+def _settings(record: RunRecord) -> list[tuple[str, float]]:
+    """The numbers that an optimizer is set to."""
+    try:
+        settings = (outline_of(record).get("optimizer") or {}).get("settings") or {}
+    except AttributeError:
         return []
     return [
         (name, float(value))

@@ -105,7 +105,8 @@ class _Operations(TorchDispatchMode):
         tensors = (*args, *(kwargs[key] for key in kwargs.keys() - named.keys()))
         given = [self._argument(each) for each in tensors] if recording.records else []
         result = func(*args, **kwargs)
-        if _are_shapes(result):
+        made = [each for each in tree_leaves(result) if isinstance(each, Tensor)]
+        if _are_shapes(made):
             return result
         if name in _UNFILLED:
             if recording.records:
@@ -113,7 +114,6 @@ class _Operations(TorchDispatchMode):
                     result.zero_()  # else what the memory held before would be told as numbers of the code's
             return result
         key = recording.key_of(name)
-        made = [each for each in tree_leaves(result) if isinstance(each, Tensor)]
         with modes_off():
             for number, each in enumerate(made):
                 other = recording.replacement(key_of_result(key[0], number), each.shape)

@@ -126,21 +126,17 @@ def _around(
     holding: dict[str, set[str]] = {}
     for info in sides[own].tensors:
         holding.setdefault(info.layer, set()).update(partners[own].get(info.name, ()))
-    separator = "./"[own]
-
-    def within(layer: str) -> list[set[str]]:
-        """Of the tensors of a layer of the other model, and of those inside of it, who owns their counterparts."""
-        tensors = sides[1 - own].tensors
-        inside = [t.name for t in tensors if f"{t.layer}{separator}".startswith(f"{layer}{separator}")]
-        return [partners[1 - own][name] for name in inside if name in partners[1 - own]]
-
+    separator, tensors = "./"[own], sides[1 - own].tensors
+    inside = _inside({*called[1 - own], *(info.layer for info in tensors)}, separator)
     found = {}
     for layer, several in holding.items():
         if len(several) > 1:
             parts = [each.split(separator) for each in several]
             shared = itertools.takewhile(lambda each: len({*each}) == 1, zip(*parts, strict=False))
             holder = separator.join(each[0] for each in shared)
-            if holder and holder in called[1 - own] and all(each <= {layer} for each in within(holder)):
+            held = {holder, *inside.get(holder, ())}
+            owners = [partners[1 - own].get(info.name, set()) for info in tensors if info.layer in held]
+            if holder and holder in called[1 - own] and set().union(*owners) <= {layer}:
                 found[layer] = holder
     return found
 

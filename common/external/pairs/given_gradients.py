@@ -30,6 +30,8 @@ from parity.common.state.zero_gradient import measured_zero_gradients
 Rate = float | Sequence[float] | None
 # Updates that are looked into for a common factor.
 _STEPS = 4
+# Times as many in which an edit has to hold.
+_LONGER = 3
 # How far beyond a limit a gradient is that shows it.
 _BEYOND = 10.0
 # How much smaller a limit is that is seen to clip more.
@@ -110,16 +112,18 @@ def moves(
     with exact_constants(bench):
         ours = bench.keras.update(optimizers[0], list(sets), rate=rate)
     given = sets if theirs is None else theirs
-    return told_apart(before, ours, _by_torch(bench, optimizers[1], given, rate), sets)
+    return beyond_rounding(before, ours, updated_by_torch(bench, optimizers[1], given, rate), sets)
 
 
-def _by_torch(bench: Bench, optimizer: Target, sets: Sequence[Arrays], rate: Rate) -> Arrays:
-    """All weights by Keras's names, after torch's updates."""
+def updated_by_torch(bench: Bench, optimizer: Target, sets: Sequence[Arrays], rate: Rate) -> Arrays:
+    """All weights by Keras's names, after torch's updates by gradients of Keras's tensors."""
     given = [as_torch_takes(bench, each) for each in sets]
     return bench.mapping.to_keras(bench.torch.read() | bench.torch.update(optimizer, given, rate=rate))
 
 
-def told_apart(before: Arrays, ours: Arrays, theirs: Arrays, sets: Sequence[Arrays]) -> tuple[Arrays, Arrays]:
+def beyond_rounding(
+    before: Arrays, ours: Arrays, theirs: Arrays, sets: Sequence[Arrays]
+) -> tuple[Arrays, Arrays]:
     """By how much either side has moved the weights that have gradients; the same where they differ by what rounding the weights moves alone.
 
     Args:
@@ -408,30 +412,39 @@ def _code(
 ) -> Explanation | None:
     """A small edit of a class of the user's with which torch makes the same updates; None where there is none."""
     info = bench.outlines[1].optimizer
-    if info is None or not info.code:
-        return None
-    few = sets[: step + _STEPS]
+    if info is None or not info.code or step:
+        return None  # what begins later an edit may put off further
+    few = sets[:_STEPS]
     before = bench.keras.read()
-    # The same in other sizes.
-    several = few, [scaled(each, number + 1) for number, each in enumerate(few)]
+    # In other sizes, and for longer: what differs may be put off here, too.
+    several = few, [scaled(each, number + 1) for number, each in enumerate([*few] * _LONGER)]
+    # A training may have fewer steps.
+    held = [rate[n % len(rate)] for n in range(len(several[1]))] if isinstance(rate, Sequence) else rate
     with exact_constants(bench):
-        due = [bench.keras.update(optimizers[0], list(each), rate=rate) for each in several]
+        due = [bench.keras.update(optimizers[0], list(each), rate=held) for each in several]
 
-    def apart(edit: CodeEdit, which: int = 0) -> float:
-        try:
-            with made(bench, [edit]):
-                found = _by_torch(bench, optimizers[1], several[which], rate)
-        except ExternalModelError:
-            return math.inf
-        own, theirs = told_apart(before, due[which], found, several[which])
-        return max(tensor_deviation(own[name], theirs[name]) for name in own)
+    def apart(edit: CodeEdit) -> float:
+        worst = 0.0
+        for given, ours in zip(several, due, strict=True):
+            try:
+                with made(bench, [edit]):
+                    found = updated_by_torch(bench, optimizers[1], given, held)
+            except ExternalModelError:
+                return math.inf
+            own, theirs = beyond_rounding(before, ours, found, given)
+            worst = max(worst, *(tensor_deviation(own[name], theirs[name]) for name in own))
+            if worst > limits.LIVE_FLOAT64:
+                break
+        return worst
 
     fitting = fitting_edit(bench, info.code, apart, others=("rest",))
     if fitting is None:
         return None
-    holds = apart(fitting[0], 1) <= limits.LIVE_FLOAT64
-    evidence = f"by experiment: with it torch's optimizer makes the same {len(few)} updates"
-    return fitting[0].explanation(holds, evidence + (", of other gradients, too" if holds else ""), ())
+    counts = " and ".join(str(len(each)) for each in several)
+    evidence = (
+        f"by experiment: with it torch's optimizer makes the same {counts} updates, of two sets of gradients"
+    )
+    return fitting[0].explanation(True, evidence, ())
 
 
 def _rounded(factors: Iterable[float]) -> list[float]:

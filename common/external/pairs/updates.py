@@ -27,12 +27,12 @@ from parity.common.external.pairs.bench import Bench
 from parity.common.external.pairs.explain import by_setting
 from parity.common.external.pairs.given_gradients import (
     LISTED,
-    as_torch_takes,
+    beyond_rounding,
     mapped_alone,
     moved_by,
     numbers_held,
     scaled,
-    told_apart,
+    updated_by_torch,
     why_updates_part,
 )
 from parity.common.external.pairs.observed_optimizers import CLIPPED, CLIPS, observed, with_fields
@@ -164,10 +164,8 @@ def compare_updates(
             sets = [*sets[:number], _penalized(sets[number], ours, penalties or {}), *sets[number + 1 :]]
             ours = bench.keras.update(optimizers[0], sets[: number + 1], rate=rate)
     rounded = bench.keras.update(optimizers[0], sets, rate=rate)
-    given = [as_torch_takes(bench, scaled(named, n)) for n in range(_UPDATES)]
-    updated_there = bench.torch.update(optimizers[1], given, rate=rate)
-    theirs = bench.mapping.to_keras(bench.torch.read() | updated_there)
-    moved, other = told_apart(before, ours, theirs, sets)
+    theirs = updated_by_torch(bench, optimizers[1], [scaled(named, n) for n in range(_UPDATES)], rate)
+    moved, other = beyond_rounding(before, ours, theirs, sets)
     tensors = tuple(
         TensorComparison(
             f"update/{name}", None, tensor_deviation(moved[name], other[name]), limits.LIVE_FLOAT64

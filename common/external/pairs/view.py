@@ -128,13 +128,10 @@ class View:
     @property
     def of_keras_alone(self) -> tuple[list[float], list[str]]:
         """A few numbers, and the names of operations, that Keras has on the way to the place, and torch has not."""
-        if None in self._ends:
+        both = [made.parts() for made in self._made()]
+        if len(both) < len(self._ends):
             return [], []
-        ours, theirs = (
-            reader.read(end, is_root=True).parts()
-            for reader, end in zip(self._readers, self._ends, strict=True)
-            if end is not None
-        )
+        ours, theirs = both
         numbers, others = (
             {each.number for each in parts if each.number is not None} for parts in (ours, theirs)
         )
@@ -145,12 +142,12 @@ class View:
     @property
     def doubtful(self) -> list[str]:
         """Weights and layers on the way to the place of which only order or shape says which tensors of torch's they are, or how these lie."""
-        made = [
-            r.read(end, is_root=True)
-            for r, end in zip(self._readers, self._ends, strict=True)
-            if end is not None
-        ]
-        return self._doubtful_in(made)
+        return self._doubtful_in(self._made())
+
+    def _made(self) -> list[Expression]:
+        """What each side computes at the place, where that was recorded."""
+        ends = zip(self._readers, self._ends, strict=True)
+        return [reader.read(end, is_root=True) for reader, end in ends if end is not None]
 
     def _doubtful_in(self, expressions: Iterable[Expression]) -> list[str]:
         texts = {part.text for each in expressions for part in each.parts()}

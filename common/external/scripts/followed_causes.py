@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from parity.common.base.words import listed
 from parity.common.diagnosis import limits
 from parity.common.diagnosis.result import StageSummary
 from parity.common.parity.followed import added_to_gradients, penalty_of
@@ -134,7 +135,7 @@ def of_update(here: Sequence[Measure], rates: Sequence[float], framework: str) -
         framework: of the candidate.
     """
     if memory := [each for each in here if each.stage == MEMORY]:
-        names = _few([each.tensor for each in memory if each.only == memory[0].only])
+        names = listed([each.tensor for each in memory if each.only == memory[0].only], _SHOWN)
         if memory[0].only == "reference":
             return (
                 f"the candidate's optimizer begins without what the reference's has gathered ({names}): made anew, or its state (moments, count of"
@@ -143,7 +144,7 @@ def of_update(here: Sequence[Measure], rates: Sequence[float], framework: str) -
         return f"the candidate's optimizer begins with what it has gathered before ({names}), and the reference's with nothing: it is used again"
     alone = [each.tensor for each in here if each.only == "reference" and each.stage.startswith("slots/")]
     if alone:
-        return f"the candidate's optimizer does not train {_few([*dict.fromkeys(alone)])}: in no group of its, or frozen"
+        return f"the candidate's optimizer does not train {listed([*dict.fromkeys(alone)], _SHOWN)}: in no group of its, or frozen"
     if clipped := _clips_each(here):
         return clipped
     off = {each.tensor for each in here if each.stage == "update" and each.ulps > ELEMENTWISE_ULPS}
@@ -155,7 +156,7 @@ def of_update(here: Sequence[Measure], rates: Sequence[float], framework: str) -
         times = next(iter(moved.values()))
         if not math.isfinite(rate):
             return (
-                f"the momentum of {_few([*moved])} goes on otherwise: another momentum, or a learning rate that changes, which Keras's velocity has in it,"
+                f"the momentum of {listed([*moved], _SHOWN)} goes on otherwise: another momentum, or a learning rate that changes, which Keras's velocity has in it,"
                 " and torch's buffer has not"
             )
         more = times if framework == "tensorflow" else -times / rate if known else math.nan
@@ -164,7 +165,7 @@ def of_update(here: Sequence[Measure], rates: Sequence[float], framework: str) -
         times = -next(iter(decayed.values())) / (rate if known else 1.0)
         who = ("candidate", "reference")[times < 0]
         return (
-            f"weight decay: the {who} takes {abs(times):.4g} times the weights more off {_few([*decayed])}, times the learning rate:"
+            f"weight decay: the {who} takes {abs(times):.4g} times the weights more off {listed([*decayed], _SHOWN)}, times the learning rate:"
             " another weight_decay, or tensors that one side alone leaves out of it"
         )
     rows = [each for each in here if each.stage == "update"]
@@ -172,10 +173,10 @@ def of_update(here: Sequence[Measure], rates: Sequence[float], framework: str) -
     if factor is None:
         return ""
     if not factor:
-        return f"the candidate's step leaves {_few([*off])} as they are: not in its optimizer's groups, frozen, or with a rate of 0"
+        return f"the candidate's step leaves {listed([*off], _SHOWN)} as they are: not in its optimizer's groups, frozen, or with a rate of 0"
     if len(off) == len(rows):
         return f"every update is {factor:.6g} times the reference's, of equal gradients and slots: another learning rate than the one recorded"
-    return f"the updates of {_few(sorted(off))} are {factor:.6g} times the reference's, and the others agree: another learning rate of their group"
+    return f"the updates of {listed(sorted(off), _SHOWN)} are {factor:.6g} times the reference's, and the others agree: another learning rate of their group"
 
 
 def _clips_each(here: Sequence[Measure]) -> str:
@@ -213,17 +214,17 @@ def of_gradients(here: Sequence[Measure], smooth: float) -> str:
     apart = [each for each in rows if each.only or not each.difference <= smooth * (each.reference + total)]
     names = [each.tensor for each in apart]
     if names and {*names} <= {each.tensor for each in here if each.stage == CARRIED}:
-        return f"the gradients of the step before are in the candidate's, too ({_few(names)}): they were not zeroed after it"
+        return f"the gradients of the step before are in the candidate's, too ({listed(names, _SHOWN)}): they were not zeroed after it"
     if len(apart) == len(rows):
         return ""
     if apart and not any(each.reference for each in apart):
-        return f"a gradient reaches {_few(names)} in the candidate, and none in the reference, which stops it (detach, stop_gradient) or has frozen them"
+        return f"a gradient reaches {listed(names, _SHOWN)} in the candidate, and none in the reference, which stops it (detach, stop_gradient) or has frozen them"
     times = _one_factor(apart)
     if times == 0:
-        return f"no gradient reaches {_few(names)} in the candidate: stopped (detach, stop_gradient, no_grad), frozen, or zeroed before the update"
+        return f"no gradient reaches {listed(names, _SHOWN)} in the candidate: stopped (detach, stop_gradient, no_grad), frozen, or zeroed before the update"
     if times is not None:
         return (
-            f"the gradients of {_few(names)} are {times:.6g} times the reference's, and those of the others agree: what they alone belong to is weighed"
+            f"the gradients of {listed(names, _SHOWN)} are {times:.6g} times the reference's, and those of the others agree: what they alone belong to is weighed"
             " otherwise on the way back (a hook, a part that is stopped, a loss of its own)"
         )
     return ""
@@ -258,14 +259,14 @@ def of_averages(
     # Where a copy is what it is of, as at first, an average does not move at all.
     if off and {*off} <= {each.tensor for each in measures if each.stage == OLD_WEIGHTS}:
         return (
-            f"averages of weights ({_few(off)}) take in the candidate's weights before the update, and the reference's those after it: they are"
+            f"averages of weights ({listed(off, _SHOWN)}) take in the candidate's weights before the update, and the reference's those after it: they are"
             " made before step() instead of behind it"
         )
     for stage, text in _AVERAGES.items():
         rows = [each for each in here if each.stage == stage]
         if rows and {*off} == {each.tensor for each in rows}:
             values = round(rows[0].factor / (rows[0].factor - 1)) if rows[0].factor > 1 else 0
-            return text.format(names=_few(off), times=rows[0].factor, values=values)
+            return text.format(names=listed(off, _SHOWN), times=rows[0].factor, values=values)
     # What rounding leaves of a number does not say it.
     if (
         off
@@ -273,7 +274,7 @@ def of_averages(
         and any(" running_variance is " in each for each in settings)
     ):
         return (
-            f"running variances ({_few(off)}) come out otherwise, and only one side takes those of batches over n - 1 values, as torch's batch norm does"
+            f"running variances ({listed(off, _SHOWN)}) come out otherwise, and only one side takes those of batches over n - 1 values, as torch's batch norm does"
             " and Keras's does not"
         )
     return ""
@@ -291,9 +292,3 @@ def _gradients(measures: Sequence[Measure]) -> dict[int, list[Measure]]:
 def _norm(numbers: Iterable[float]) -> float:
     """Of a vector that is given in parts, by their norms."""
     return math.sqrt(sum(number**2 for number in numbers))
-
-
-def _few(names: Sequence[str]) -> str:
-    """Some of several names."""
-    shown = ", ".join(names[:_SHOWN])
-    return f"{shown} and {len(names) - _SHOWN} more" if len(names) > _SHOWN else shown

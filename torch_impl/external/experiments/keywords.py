@@ -76,6 +76,7 @@ _TABLE: dict[str, dict[str, tuple[Any, ...]]] = {
     "topk": {"largest": _ON_OFF},
     "MultiheadAttention LSTM GRU RNN": {"batch_first": _ON_OFF},
 }
+_SETTINGS = {name: settings for names, settings in _TABLE.items() for name in names.split()}
 # By the names of functions and modules the setting that is a number of a formula.
 _NUMBERS = {
     "huber_loss HuberLoss": "delta",
@@ -89,7 +90,6 @@ _NUMBERS = {
     "clamp": "min",
 }
 _NUMBER_OF = {name: setting for names, setting in _NUMBERS.items() for name in names.split()}
-_SETTINGS = {name: settings for names, settings in _TABLE.items() for name in names.split()}
 _MODES = ("nearest", "nearest-exact", "area", "linear", "bilinear", "bicubic", "trilinear")
 # Names of settings that are taken for one another.
 _OTHER_NAMES = {"weight": "pos_weight", "pos_weight": "weight", "beta": "delta", "delta": "beta"}
