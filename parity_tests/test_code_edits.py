@@ -202,7 +202,8 @@ def test_numbers_and_functions_of_keras_are_tried_in_a_line(module: ModuleType) 
     more = edits.of([line], (), [-2.5, 0.5], ["maximum", "tanh", "segment_max"])[line]
     assert more[: len(plain)] == plain, "the numbers of edits stay"
     after = [new for *_, new in more[len(plain) :]]
-    assert "far = torch.maximum(db, db.max() - quiet.clamp(-2.5, 0.5))" in after, after
+    assert "far = torch.maximum(db, db.max() - quiet.clamp(min=-2.5))" in after, after
+    assert not any("clamp(-2.5, 0.5)" in each for each in after), "a bound that Keras has not"
     assert "torch.maximum(db, db.max() - quiet).tanh()" in after, after
     wide = [
         new

@@ -117,7 +117,7 @@ def fitting_edits(
         return None if one is None else ([one[0]], one[1])
     trials = _Trials(view, deviation)
     numbers, functions = view.of_keras_alone
-    every = list(_edits(view.bench, lines, False, numbers=numbers, functions=functions))
+    every = list(_edits(view.bench, lines, False, numbers=numbers))
     # Other tensors are many.
     likely = [edit for edit in every if edit.line in lines and edit.kind != "operand"]
     found = trials.one_of([], likely) or trials.together()
@@ -127,6 +127,8 @@ def fitting_edits(
         next(filter(None, (trials.one_of(first, likely) for first in trials.nearest())), None)
         or trials.one_of([], every)
         or trials.together()
+        # With another edit a function says little: x.abs() ** 1 for x ** 2.
+        or trials.one_of([], _edits(view.bench, lines, False, numbers=numbers, functions=functions))
         or trials.by_what_is_off(every)
     )
 

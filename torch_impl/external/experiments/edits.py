@@ -183,19 +183,18 @@ def edits_of(holder: ast.AST, field: str, place: int, known: Known) -> list[Edit
 def edits_with(
     holder: ast.AST, field: str, place: int, numbers: Sequence[float], functions: Sequence[str]
 ) -> list[Edit]:
-    """Edits of a statement, as of `edits_of`, that put other numbers where it has some, or leaves a setting at its default; or functions around a value."""
+    """Edits of a statement, as of `edits_of`, that put other numbers where it has some, or leaves a setting at its default; or, where there are
+    functions, put these around a value, with the numbers as their bounds.
+    """
     found, statement = list[Edit](), getattr(holder, field)[place]
-    around = [code(template) for each in functions for template in _around(each, numbers)]
+    around = [*map(code, _around(functions, numbers))]
     for owner, name, index, node in _expressions(statement):
-        value = value_of(node)
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            others: list[tuple[str, ast.expr]] = [("number", number(each)) for each in numbers]
+        if functions:
+            others = [("left_out", placed(each, {"V": node})) for each in around if _is_changeable(node)]
+        elif isinstance(value_of(node), int | float) and not isinstance(value_of(node), bool):
+            others = [("number", number(each)) for each in numbers]
         else:
             others = [("setting", each) for each in with_numbers(node, numbers)]
-            if is_value(node) and isinstance(
-                node, ast.Name | ast.Attribute | ast.Subscript | ast.Call | ast.BinOp
-            ):
-                others += [("left_out", placed(each, {"V": node})) for each in around]
         found += [
             Edit(kind, owner, name, index, node, ast.copy_location(new, node), statement)
             for kind, new in others
@@ -203,21 +202,27 @@ def edits_with(
     return found
 
 
-def _around(function: str, numbers: Sequence[float]) -> Iterator[str]:
-    """Code that has a function of a value V, of a name as expressions have it; bounds are some numbers."""
-    if function in _OF_ONE:
-        yield f"V.{function}()"
-    elif function in ("softmax", "log_softmax"):
-        yield f"V.{function}(-1)"
+def _is_changeable(node: ast.expr) -> bool:
+    """Whether a function may be put around it."""
+    return is_value(node) and isinstance(
+        node, ast.Name | ast.Attribute | ast.Subscript | ast.Call | ast.BinOp
+    )
+
+
+def _around(functions: Sequence[str], numbers: Sequence[float]) -> Iterator[str]:
+    """Code that has functions of a value V, of names as expressions have them; bounds are some numbers."""
+    yield from (f"V.{each}()" for each in functions if each in _OF_ONE)
+    yield from (f"V.{each}(-1)" for each in functions if each in ("softmax", "log_softmax"))
     # The widest bounds first: narrower ones may fit where no value reaches the right one.
-    elif function == "minimum":
-        yield from (f"V.clamp(max={high})" for high in sorted(numbers, reverse=True))
-    elif function in ("maximum", "clip"):
+    if "clip" in functions or {"maximum", "minimum"} <= {*functions}:
         pairs = [(low, high) for low in numbers for high in numbers if low < high]
         yield from (
             f"V.clamp({low}, {high})" for low, high in sorted(pairs, key=lambda pair: pair[0] - pair[1])
         )
+    if "maximum" in functions:
         yield from (f"V.clamp(min={low})" for low in sorted(numbers))
+    if "minimum" in functions:
+        yield from (f"V.clamp(max={high})" for high in sorted(numbers, reverse=True))
 
 
 def _expressions(statement: ast.stmt) -> Iterator[tuple[ast.AST, str, int | None, ast.expr]]:
