@@ -100,3 +100,25 @@ def test_ranks_leave_the_working_folder(tmp_path: Path) -> None:
     # A control: it would be.
     python("-c", "import struct", cwd=project, **safe)
     assert (tmp_path / "executed").exists()
+
+
+HIDDEN = """
+import importlib.util, sys
+from pathlib import Path
+from parity.common.external.process.resolve import prepare_import_path
+prepare_import_path(Path("."), sys.argv[1] or None)
+found = [name for name in ("keras", "tensorflow", "torch") if importlib.util.find_spec(name) is not None]
+print(*found, "loaded:", *sorted({"keras", "tensorflow", "torch"} & sys.modules.keys()))
+"""
+
+
+@pytest.mark.parametrize(
+    ("framework", "found"),
+    [("", "keras tensorflow torch"), ("torch", "torch"), ("tensorflow", "keras tensorflow")],
+)
+def test_the_other_framework_is_not_found_and_nothing_says_that_it_is_loaded(
+    framework: str, found: str
+) -> None:
+    """Libraries such as einops ask `sys.modules` which frameworks are loaded, and then import them."""
+    done = python("-c", HIDDEN, framework, cwd=ROOT)
+    assert done.stdout.strip() == f"{found} loaded:", done.stderr

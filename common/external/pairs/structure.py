@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from parity.common.base.errors import ExternalModelError
+from parity.common.base.words import listed
 from parity.common.diagnosis import limits
 from parity.common.external.pairs.bench import Bench, compared
 from parity.common.external.pairs.code_edits import fitting_edit, fitting_edits, told_edits
@@ -30,7 +31,7 @@ from parity.common.external.pairs.places import (
 )
 from parity.common.external.pairs.points import Point
 from parity.common.external.pairs.varied_weights import other_weights
-from parity.common.external.pairs.view import ONLY_ORDER, View
+from parity.common.external.pairs.view import OF_ORDER, ONLY_ORDER, View
 
 # A line of code in a text.
 _LINE = re.compile(r"[^ ,]+\.py:\d+")
@@ -115,11 +116,11 @@ def _by_edits(
     evidence = tensor.by_experiment(left, ": run so" + (", and so with other weights" if holds else ""))
     layer = "the outputs" if point is None else point.keras_layer
     told = told_edits(tensor.bench, edits, holds is True, evidence, (layer,))
-    if not (doubtful := view.doubtful):
+    if not (doubtful := view.doubtful_before):
         return told
-    # Its weights in another order may do as much as elements in another order.
-    why = ONLY_ORDER.format(", ".join(doubtful))
-    unsure = (f"{CAUSE}arrangement", f"{CAUSE}order")
+    # Weights in another order may do as much as elements in another order.
+    why = ONLY_ORDER.format(listed(doubtful))
+    unsure = [f"{CAUSE}{kind}" for kind in OF_ORDER]
     return [
         replace(
             one,

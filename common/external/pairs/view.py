@@ -12,6 +12,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from parity.common.base.words import listed
 from parity.common.diagnosis import limits
 from parity.common.external.pairs.bench import Bench
 from parity.common.external.pairs.computations import (
@@ -67,6 +68,8 @@ _LEFT_AWAY = (
 _ORDERS = 4
 # What is said of weights that may be others.
 ONLY_ORDER = "; only order or shape says which weights {} are: see mapping.yaml"
+# What another order of the weights before it would do as well.
+OF_ORDER = ("order", "arrangement")
 # Fewer elements are another tensor's times a number by chance.
 _FEWEST = 4
 
@@ -143,6 +146,13 @@ class View:
     def doubtful(self) -> list[str]:
         """Weights and layers on the way to the place of which only order or shape says which tensors of torch's they are, or how these lie."""
         return self._doubtful_in(self._made())
+
+    @property
+    def doubtful_before(self) -> list[str]:
+        """Weights like those of `doubtful`, of all that Keras computes before the place: some for others put what follows in another order."""
+        made = [] if self.end is None else self.keras.between(self.end, lambda _: False)
+        used = {name for each in made for n in each.tensors if (name := self.keras.parameters.get(n))}
+        return sorted({*self.doubtful, *(used & self._doubtful)})
 
     def _made(self) -> list[Expression]:
         """What each side computes at the place, where that was recorded."""
@@ -398,13 +408,17 @@ class View:
             confirmed = confirmed and all(self._is_shown(each, substitution, agrees) for each in opened)
         for number, each in enumerate(map(self._with_numbers, opened)):
             # A weight that is another one's counterpart makes a formula differ where none does.
-            doubtful = self._doubtful_in((each.torch, each.keras, torch, keras))
+            doubtful = (
+                self.doubtful_before
+                if each.kind in OF_ORDER
+                else self._doubtful_in((each.torch, each.keras, torch, keras))
+            )
             why = evidence + each.shown
             why += (
                 "; together with the others that are told of it" if len(opened) > 1 and not each.shown else ""
             )
             if doubtful:
-                why += ONLY_ORDER.format(", ".join(doubtful))
+                why += ONLY_ORDER.format(listed(doubtful))
             explanation = explanation_of(each, torch, why, layers, confirmed and alone and not doubtful)
             if apart := self._rounded(each):
                 line = each.torch.line or torch.line

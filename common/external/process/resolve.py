@@ -7,7 +7,7 @@ import importlib
 import inspect
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,12 +26,25 @@ _TITLES = {"tensorflow": "TensorFlow", "torch": "PyTorch"}
 _OURS = ("parity", "parity_tests")
 
 
+class _Without:
+    """A finder of modules that does not find some packages."""
+
+    def __init__(self, finder: Any, names: Sequence[str]) -> None:
+        self._finder, self._names = finder, names
+
+    def find_spec(self, name: str, path: Sequence[str] | None = None, target: Any = None) -> Any:
+        return None if name.partition(".")[0] in self._names else self._finder.find_spec(name, path, target)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._finder, name)
+
+
 def prepare_import_path(folder: Path, framework: Framework | None) -> None:
     """Import as a script in `folder` would, and the other framework, if any, not at all: it looks as if not installed."""
     sys.path[:] = [str(folder), *(path for path in sys.path if path != str(folder))]
-    for name in _OTHER[framework]:
-        if name not in sys.modules:
-            sys.modules[name] = None  # type: ignore[assignment]
+    if hidden := [name for name in _OTHER[framework] if name not in sys.modules]:
+        # None in sys.modules would do as well, but libraries such as einops ask there which frameworks are loaded.
+        sys.meta_path[:] = [_Without(finder, hidden) for finder in sys.meta_path]
 
 
 def resolve(target: Target, framework: Framework | None) -> Any:
