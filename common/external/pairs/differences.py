@@ -29,7 +29,7 @@ _FEW = 2
 # More differences than these in one expression are told as one.
 _MOST = 3
 # Settings that mean other things in other layouts.
-_OF_LAYOUTS = frozenset(("axis", "padding", "strides"))
+OF_LAYOUTS = frozenset(("axis", "padding", "strides"))
 # What leaves all elements in their order: axes of one element, copies, other types.
 _IN_ORDER = (
     "squeeze",
@@ -423,7 +423,7 @@ def _of_one_operation(torch: Expression, keras: Expression, seen: set[tuple[int,
         if alike(one.torch, other.keras) and alike(one.keras, other.torch):
             return [Difference("order", torch, keras)]
     said = [{name: _plain(value) for name, value in e.settings} for e in (torch, keras)]
-    if any(said[0][name] != said[1][name] for name in said[0].keys() & said[1].keys() - _OF_LAYOUTS):
+    if any(said[0][name] != said[1][name] for name in said[0].keys() & said[1].keys() - OF_LAYOUTS):
         found.append(Difference("argument", torch, keras))
     if torch.name not in COMMUTATIVE and _moved(theirs, ours, pairs):
         found.insert(0, Difference("order", torch, keras))

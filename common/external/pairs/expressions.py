@@ -33,7 +33,7 @@ class Expression:
 
     name: of the operation, '' for a tensor or a number. same: of a tensor that both have, its number in Keras's pass. number:
     that all elements are. text: how a tensor is called, '' for numbers that are no weights. tensor: its number in its own pass. settings: as the framework has them.
-    chain: how the tensor is rearranged before it is used. shape: with which it is used. line: of the user's code. called: from where.
+    chain: how the tensor is rearranged before it is used. used: its number then. shape: with which it is used. line: of the user's code. called: from where.
     """
 
     name: str = ""
@@ -45,6 +45,7 @@ class Expression:
     chain: tuple[str, ...] = field(default=(), compare=False)
     shape: tuple[int, ...] = field(default=(), compare=False)
     tensor: int | None = field(default=None, compare=False)
+    used: int | None = field(default=None, compare=False)
     line: str = field(default="", compare=False)
     called: str = field(default="", compare=False)
 

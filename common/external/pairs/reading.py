@@ -57,7 +57,7 @@ class Reader:
             maker = self.computation.maker.get(number)
             rearranged = maker is not None and maker.rearranges and maker.tensors
             found = (None if rearranged else self._leaf(number)) or self._made(number)
-            self._read[number] = replace(found, shape=self.computation.shapes[number])
+            self._read[number] = replace(found, shape=self.computation.shapes[number], used=number)
         return self._read[number]
 
     def _leaf(self, number: int) -> Expression | None:

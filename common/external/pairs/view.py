@@ -26,6 +26,7 @@ from parity.common.external.pairs.constant_arrays import apart_in_words, known_n
 from parity.common.external.pairs.difference_told import explanation_of
 from parity.common.external.pairs.differences import (
     BY_ITSELF,
+    OF_LAYOUTS,
     RECURRENT,
     Difference,
     alike,
@@ -38,6 +39,7 @@ from parity.common.external.pairs.places import Place, Replacement, Substitution
 from parity.common.external.pairs.reading import Reader
 from parity.common.external.pairs.terms import by_terms
 from parity.common.external.process.layouts import back, block_of
+from parity.common.external.process.pass_result import Array
 from parity.common.parity.deviation import tensor_deviation
 
 _FLOAT32 = float(np.finfo(np.float32).eps)
@@ -434,15 +436,30 @@ class View:
 
     def _is_given_the_same(self, found: Difference) -> bool:
         """Whether a recurrent layer that is said to read elements in another order is given Keras's in the same."""
-        ends = found.torch.tensor, found.keras.tensor
-        if found.kind != "arrangement" or found.torch.name not in RECURRENT or None in ends:
+        if found.kind != "arrangement" or found.torch.name not in RECURRENT:
             return False
-        makers = self.torch.maker.get(ends[0] or 0), self.keras.maker.get(ends[1] or 0)
-        given = [each.tensors[0] for each in makers if each is not None and each.tensors]
-        if len(given) < len(makers):
-            return False
-        (theirs,), (ours,) = self.torch.values(given[0]), self.keras.values(given[1])
+        theirs, ours = self._given(found) or (np.zeros(0), np.zeros(1))
         return ours.shape == theirs.shape and tensor_deviation(ours, theirs) <= limits.LIVE_FLOAT64
+
+    def _is_of_layout(self, found: Difference) -> bool:
+        """Whether settings that only say how axes lie are all that differs, and what is given has its elements in no like order."""
+        if found.kind != "argument" or found.torch.name != found.keras.name:
+            return False
+        theirs, ours = dict(found.torch.settings), dict(found.keras.settings)
+        if any(theirs.get(name) != ours.get(name) for name in {*theirs, *ours} - OF_LAYOUTS):
+            return False
+        given, due = self._given(found) or (np.zeros(0), np.zeros(0))
+        return given.size == due.size > 0 and not any(
+            tensor_deviation(each, given) <= limits.SAME_ELEMENTS for each in arrangements(due, given.shape)
+        )
+
+    def _given(self, found: Difference) -> tuple[Array, Array] | None:
+        """What torch's and Keras's operation of a difference are given first; None where one is none."""
+        given = [each.operands[0].used for each in (found.torch, found.keras) if each.operands]
+        if len(given) < len(self._ends) or None in given:
+            return None
+        (theirs,), (ours,) = self.torch.values(given[0] or 0), self.keras.values(given[1] or 0)
+        return theirs, ours
 
     def _with_numbers(self, found: Difference) -> Difference:
         """Of two constants what they are, and how they differ; of other results how, where one is the other times a number, say."""
@@ -640,6 +657,9 @@ class View:
         part = self._other_part(torch, keras)
         found, several = [], differences(torch, keras) if part is None else [part]
         several = [replace(each, kind="other") if self._is_given_the_same(each) else each for each in several]
+        several = [
+            replace(each, kind="arrangement") if self._is_of_layout(each) else each for each in several
+        ]
         if any(each.kind == "other" for each in several):
             several = self._other_terms(torch, keras) or several
         if [each.kind for each in several] == ["other"]:

@@ -7,7 +7,21 @@ from pathlib import Path
 
 # Packages whose code is none of the user's.
 _BESIDES = frozenset(
-    ("parity", "__main__", "torch", "keras", "tensorflow", "contextlib", "functools", "runpy")
+    (
+        "parity",
+        "__main__",
+        "torch",
+        "keras",
+        "tensorflow",
+        "contextlib",
+        "functools",
+        "runpy",
+        # What spells an operation in another way.
+        "einops",
+        "opt_einsum",
+        "jaxtyping",
+        "beartype",
+    )
 )
 
 

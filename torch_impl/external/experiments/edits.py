@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import itertools
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -324,7 +325,9 @@ def _of_constant(node: ast.Constant) -> Instead:
         groups = (words for words in _WORDS if value in words)
         yield from (("setting", ast.Constant(each)) for words in groups for each in words if each != value)
         if "->" in value:
-            yield from (("arrangement", ast.Constant(each)) for each in _einsums(value))
+            spaced = " " in value.partition("->")[0].strip()
+            others = _patterns(value) if spaced else _einsums(value)
+            yield from (("arrangement", ast.Constant(each)) for each in others)
 
 
 def _einsums(equation: str) -> Iterator[str]:
@@ -337,6 +340,23 @@ def _einsums(equation: str) -> Iterator[str]:
             if "..." not in part and turned != part:
                 each = [*parts[:place], turned, *parts[place + 1 :]]
                 yield ",".join(each[:-1]) + "->" + each[-1]
+
+
+def _patterns(pattern: str) -> Iterator[str]:
+    """Patterns, as einops has them, with two names of one group exchanged, or two of a side that are in none."""
+    words = re.findall(r"->|[(),]|[^\s(),]+", pattern)
+    groups, side, inside = dict[int, tuple[int, int]](), 0, 0
+    for place, word in enumerate(words):
+        if word in ("->", ","):
+            side = place
+        elif word in "()":
+            inside = place if word == "(" else 0
+        elif word != "...":
+            groups[place] = side, inside
+    for one, other in itertools.combinations(groups, 2):
+        if groups[one] == groups[other]:
+            text = " ".join(exchanged(words, one, other))
+            yield text.replace("( ", "(").replace(" )", ")").replace(" ,", ",")
 
 
 def _of_part(node: ast.Subscript) -> Instead:
