@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Iterator, Sequence
 from math import prod
@@ -16,6 +17,8 @@ from parity.common.spec.external.patterns import Shape
 _LIMIT = 240
 _ORDERS = 120
 _MOST_JOINED = 5
+# A picture has its rows, columns and channels beside the batch.
+_PICTURE = 3
 _HEADS = (2, 3, 4, 6, 8, 12, 16, 20, 24, 32)
 _KNOWN = ("conv", "lstm", "gru", "simple_rnn")
 _SLOTS = ("kernel", "bias", "gamma", "beta", "moving_mean", "moving_variance")
@@ -36,6 +39,10 @@ class Variants:
             self._owner.append({info.name: layers.get(info.layer) for info in side.tensors})
         self._rules: dict[object, tuple[str, ...]] = {}
         self._flattened = _flattened(keras)
+        given = [shape for shape in keras.inputs.values() if len(shape) > _PICTURE]
+        self._channels = sorted(
+            {picture[-1] for picture in self._flattened} | {int(each[-1] or 0) for each in given}
+        )
         heads = {layer.settings.get("heads") for layer in (*keras.layers, *torch.layers)}
         self._heads = sorted(number for number in heads if isinstance(number, int)) or list(_HEADS)
 
@@ -78,7 +85,7 @@ class Variants:
             return (pair.rule,)
         flats = [
             f"flatten({','.join(map(str, flat))})"
-            for flat in self._flattened
+            for flat in (*self._flattened, *_patches(self._channels, ours[0][0]))
             if len(ours[0]) == len(theirs[0]) == 2 and prod(flat) == ours[0][0]
         ]
         every = [pair.rule, *flats, "transpose", "same", *arrangements(ours[0], theirs[0])]
@@ -220,6 +227,12 @@ def _with_layout(rule: str, layout: str, several: str) -> str:
     left, right = (many, one) if several == "keras" else (one, many)
     text = f"{left.strip()} -> {right.strip()}"
     return f"{text}; {sizes.strip()}" if sizes.strip() else text
+
+
+def _patches(channels: Sequence[int], rows: int) -> list[Shape]:
+    """(height, width, channels) of square patches that have so many numbers, as pictures are cut into for a dense layer."""
+    sides = [(math.isqrt(rows // count), count) for count in channels if count and rows % count == 0]
+    return [(side, side, count) for side, count in sides if side > 1 and side * side * count == rows]
 
 
 def _flattened(keras: Outline) -> list[Shape]:
