@@ -149,6 +149,7 @@ def _mapped(models: TracedModels, given: Path | None) -> Mapping:
             ways = itertools.product(_in_orders(ours), _in_orders(theirs))
             every = [each for sides in ways for each in _in_layouts(propose(*sides, hints), ours)]
             proposed = min(every, key=lambda each: outputs_apart(each, models.keras, models.torch, *probes))
+        proposed = _with_constants(proposed, models)
         refined = refine(proposed, models.keras, models.torch, *probes)
         turned = _in_order_of_axes(refined, ours)
         if turned != refined and _apart(turned, models, probes) < _apart(refined, models, probes):
@@ -160,6 +161,37 @@ def _mapped(models: TracedModels, given: Path | None) -> Mapping:
         mapping = mapping.model_copy(update={"layers": propose(ours, theirs, mapping).layers})
     # Two tensors of one shape, exchanged by hand, fit as well.
     return refine(mapping, models.keras, models.torch, *_probes(models), keep=True)
+
+
+def _with_constants(mapping: Mapping, models: TracedModels) -> Mapping:
+    """A mapping with trained tensors that one side alone has, and that begin as ones or zeros, as what they begin as; where these are
+    all that have no counterpart.
+    """
+    left = left_of(mapping, models.outlines)
+    if len(left) != 1:
+        return mapping
+    number = int(models.outlines[1].target in left)
+    side, lacks = (("keras", "torch"), ("torch", "Keras"))[number]
+    names = set(getattr(mapping.unmapped, side))
+    trained = [info for info in models.outlines[number].tensors if info.trainable and info.name in names]
+    values = (models.keras, models.torch)[number].read()
+    begins = {info.name: np.unique(values[info.name]) for info in trained}
+    if not all(each.size == 1 and each[0] in (0, 1) for each in begins.values()):
+        return mapping
+    pairs = [
+        Pair.model_validate(
+            {
+                side: (info.name,),
+                "rule": f"constant({begins[info.name][0]:g}; {' '.join(map(str, info.shape))})",
+                "source": "order",
+                "doubt": f"{lacks} has no such tensor",
+            }
+        )
+        for info in trained
+    ]
+    rest = tuple(name for name in getattr(mapping.unmapped, side) if name not in begins)
+    unmapped = mapping.unmapped.model_copy(update={side: rest})
+    return mapping.model_copy(update={"tensors": (*mapping.tensors, *pairs), "unmapped": unmapped})
 
 
 def _apart(mapping: Mapping, models: TracedModels, probes: tuple[Arrays, Arrays]) -> float:
