@@ -179,4 +179,9 @@ def unregistered_parameters(model: keras.Layer, inputs: Array | Arrays) -> list[
     with prepared(model, training=False, seed=0, keep=False), tf.GradientTape() as tape:
         call(model, inputs, False)
     found = [variable for variable in tape.watched_variables() if id(variable) not in owned]
-    return [f"{variable.name} of the shape {tuple(variable.shape)}" for variable in found]
+    named = {
+        id(value): f"{name} of {layer.path or layer.name}, a tf.Variable"
+        for layer in (model, *model._flatten_layers(include_self=False))
+        for name, value in vars(layer).items()
+    }
+    return [f"{named.get(id(each), each.name)} of the shape {tuple(each.shape)}" for each in found]

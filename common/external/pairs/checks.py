@@ -138,14 +138,21 @@ def check_ends(asked: PairRequest, bench: Bench) -> None:
                     )
 
 
+# How a model comes to own a tensor.
+_OWNED = {
+    "tensorflow": "make it by self.add_weight, or as a keras.Variable: Keras 3 does not train a tf.Variable that is an attribute",
+    "torch": "make it an nn.Parameter that is an attribute of the model, or of a module",
+}
+
+
 def check_inputs(opened: LoadedPair) -> None:
     """Raise ExternalModelError where a model has tensors that training would not reach."""
     for side, _, inputs in opened.sides:
         found = side.unregistered_parameters(inputs)
         if found:
             raise ExternalModelError(
-                f"{side.target}: {', '.join(found[:3])} takes part in a pass, and the model does not own it, so that no"
-                " optimizer trains it; make it an attribute of the model, or of a layer"
+                f"{side.target}: a pass uses {listed(found)}, which the model does not own, so that no"
+                f" optimizer trains it; {_OWNED[side.framework]}"
             )
 
 
