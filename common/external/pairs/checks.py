@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from parity.common.base.errors import ExternalModelError, SpecError
+from parity.common.base.words import listed
 from parity.common.diagnosis.limits import LIVE_FLOAT64, ROUNDED_CONSTANT
 from parity.common.external.pairs.bench import Bench, LoadedPair, losses
 from parity.common.external.pairs.given_gradients import beyond_limits, moved_by, moves
