@@ -44,8 +44,21 @@ def fitting(
     if found and _is_settled(keras, torch, slot, found, flattened):
         return tuple(found[:1])
     if not found or math.prod(ours.shape) <= _COMPARED_SIZE:
-        found += arrangements(ours.shape, theirs.shape)
+        stock = slot == "main" and all(_is_stock_convolution(group) for group in (keras, torch))
+        others = arrangements(ours.shape, theirs.shape)
+        found += [rule for rule in others if _keeps_channels(rule)] if stock else others
     return distinct(found, ours.shape)
+
+
+def _is_stock_convolution(group: ParameterGroup) -> bool:
+    layer = group.layer
+    return group.op == "conv" and layer.kind != "" and not layer.overridden and "depthwise" not in layer.kind
+
+
+def _keeps_channels(rule: str) -> bool:
+    """Whether a kernel's inputs and outputs are torch's second and first axis, as they are Keras's last two, whatever the order of its sides."""
+    ours, theirs = (side.split() for side in rule.split(" -> "))
+    return ours[-2:] == theirs[1::-1]
 
 
 def distinct(rules: Sequence[str], shape: Shape) -> tuple[str, ...]:
