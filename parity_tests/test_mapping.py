@@ -567,6 +567,24 @@ def test_kernels_that_are_one_may_be_transposed():
     assert {other.rule for other in Variants(*square).of_pair(pair)} >= {"n a b -> n b a"}
 
 
+def test_a_kernel_of_a_stock_convolution_keeps_its_channels():
+    """Of layers whose inputs are each other's outputs the kernel of one would fit the other turned round, and comes first by order."""
+    ours, theirs = (("lh", 6, 8), ("hl", 8, 6)), (("high_low", 8, 6), ("low_high", 6, 8))
+    keras = [(name, "conv2d", {"kernel": ("kernel", (3, 3, *size))}) for name, *size in ours]
+    torch = [(name, "conv2d", {"weight": ("kernel", (*size[::-1], 3, 3))}) for name, *size in theirs]
+    mapping = propose(outline("tensorflow", *keras), outline("torch", *torch))
+    assert partners(mapping) == {"lh/kernel": "low_high.weight", "hl/kernel": "high_low.weight"}
+    assert {pair.rule for pair in mapping.tensors} == {"conv"}
+
+
+@pytest.mark.parametrize(("size", "may_be"), [((2, 16, 16, 3), True), ((2, 16, 16, 4), False)])
+def test_a_dense_layer_may_be_given_patches_with_the_channels_first(size, may_be):
+    keras, torch = sides([("patches", 48, 8)], [("patches", 48, 8)])
+    keras = keras.model_copy(update={"inputs": {"image": size}})
+    (pair, _) = propose(keras, torch).tensors
+    assert ("flatten(4,4,3)" in Variants(keras, torch).rules(pair)) == may_be
+
+
 @pytest.mark.parametrize(("inputs", "rules"), [(8, {"n b c -> n b c", "n b -> n 1 b"}), (9, set())])
 def test_dense_layers_may_be_a_stack(inputs, rules):
     towers = [dense("tensorflow", name, 8, 6) for name in ("left", "right")]

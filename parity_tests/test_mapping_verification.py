@@ -519,3 +519,34 @@ def test_models_of_the_frameworks_are_mapped_and_agree(case):
         torch.write({longest: np.flip(spoiled[longest]).copy()})
         theirs = torch.forward(given, taps=False).outputs["output"]
         assert np.abs(ours - theirs).max() > 1e-6 * np.abs(ours).max()
+
+
+def two_places(factor):
+    """Scales of one shape, used before and behind a mean; torch has that of the mean first, and multiplies by a factor before both."""
+
+    def ours(state, tap, x):
+        x = tap("first", tap("d1", x @ state["d1/kernel"]) * state["first/scale"])
+        x = tap("second", tap("d2", x @ state["d2/kernel"]).mean(1) * state["second/scale"])
+        return tap("d3", x @ state["d3/kernel"])
+
+    def theirs(state, tap, x):
+        x = tap("b", factor * tap("e1", x @ state["e1.weight"].T) * state["b.scale"])
+        x = tap("a", tap("e2", x @ state["e2.weight"].T).mean(1) * state["a.scale"])
+        return tap("e3", x @ state["e3.weight"].T)
+
+    kinds = dict.fromkeys(("d1", "d2", "d3", "e1", "e2", "e3"), "dense")
+    ends = {"d1/kernel": (8, 8), "first/scale": (8,), "d2/kernel": (8, 8), "second/scale": (8,)}
+    theirs_too = {"e1.weight": (8, 8), "a.scale": (8,), "e2.weight": (8, 8), "b.scale": (8,)}
+    return (
+        Side("tensorflow", {**ends, "d3/kernel": (8, 3)}, kinds, ours),
+        Side("torch", {**theirs_too, "e3.weight": (3, 8)}, kinds, theirs),
+    )
+
+
+@pytest.mark.parametrize("factor", [1.0, 2.0])
+def test_what_is_used_elsewhere_is_exchanged_though_something_truly_differs(factor):
+    keras, torch = two_places(factor)
+    refined = refine(in_order(keras, torch), keras, torch, X)
+    found = partners(refined)
+    assert (found["first/scale"], found["second/scale"]) == ("b.scale", "a.scale")
+    assert bool(refined.doubtful) == (factor != 1.0)
