@@ -522,16 +522,18 @@ def test_models_of_the_frameworks_are_mapped_and_agree(case):
 
 
 def two_places(factor):
-    """Scales of one shape, used before and behind a mean; torch has that of the mean first, and multiplies by a factor before both."""
+    """Scales of one shape, used before and behind a mean; torch has that of the mean first, and multiplies by a factor, which goes past the first one, too."""
 
     def ours(state, tap, x):
-        x = tap("first", tap("d1", x @ state["d1/kernel"]) * state["first/scale"])
-        x = tap("second", tap("d2", x @ state["d2/kernel"]).mean(1) * state["second/scale"])
+        x = tap("d1", x @ state["d1/kernel"])
+        x = x + tap("d2", tap("first", x * state["first/scale"]) @ state["d2/kernel"])
+        x = tap("second", x.mean(1) * state["second/scale"])
         return tap("d3", x @ state["d3/kernel"])
 
     def theirs(state, tap, x):
-        x = tap("b", factor * tap("e1", x @ state["e1.weight"].T) * state["b.scale"])
-        x = tap("a", tap("e2", x @ state["e2.weight"].T).mean(1) * state["a.scale"])
+        x = factor * tap("e1", x @ state["e1.weight"].T)
+        x = x + tap("e2", tap("b", x * state["b.scale"]) @ state["e2.weight"].T)
+        x = tap("a", x.mean(1) * state["a.scale"])
         return tap("e3", x @ state["e3.weight"].T)
 
     kinds = dict.fromkeys(("d1", "d2", "d3", "e1", "e2", "e3"), "dense")

@@ -210,13 +210,11 @@ class _Search:
         }
 
     def _take_back(self) -> None:
-        """Give components back what they were proposed with where another partner has made none of them agree.
+        """Give components back what they were proposed with where another partner has made nothing agree.
 
         Where models truly differ, nothing agrees, and what is a little nearer says nothing.
         """
         trial = self.bench.try_out(self.pairs)
-        # One without a tap is judged by all others.
-        worst = _worst(trial)
         proposed = {
             name: place
             for place, part in enumerate(self.parts)
@@ -233,13 +231,12 @@ class _Search:
                 more = {proposed[name] for name in names} & left
                 left -= more
                 open_ += more
-            agrees = any(trial.deviations.get(place, worst) <= WRONG for place in together)
             pairs = list(self.pairs)
             for index in (index for place in together for index in self.parts[place].pairs):
                 pairs[index] = self.given[index]
-            # What has no tap may have made something agree that comes after it. And layers that are given the same agree by
-            # themselves with the tensors of each of them.
-            if (together <= trial.deviations.keys() and not agrees) or not self._spoils(pairs, trial):
+            # It may have made something agree that comes after it. And layers that are given the same agree by themselves with the
+            # tensors of each of them.
+            if not self._spoils(pairs, trial):
                 self.pairs = pairs
 
     def _spoils(
