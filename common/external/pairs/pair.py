@@ -17,6 +17,7 @@ from typing import Any
 from parity.common.base.errors import ExternalModelError, ParityError, RecordError, RunError, SpecError
 from parity.common.base.files import naming_os_errors
 from parity.common.base.terminal import Terminal
+from parity.common.base.words import listed
 from parity.common.data.files import hash_of
 from parity.common.diagnosis import limits
 from parity.common.diagnosis.isolate.first_step import first_outside
@@ -360,8 +361,13 @@ class _Flow:
         flat = [pair.label for pair in mapping.tensors if str(pair.rule).startswith("flatten")]
         if flat:
             self._tell(
-                f"behind a flatten: {flat[0]}{f' and {len(flat) - 1} more' if len(flat) > 1 else ''}: torch's elements come in another"
+                f"behind a flatten, or patches: {listed(flat, 1)}: torch's elements come in another"
                 " order there, so a plain transpose of the weights is wrong; parity export copies them as the mapping says"
+            )
+        if turned := _turned(mapping, opened.outlines[0]):
+            self._tell(
+                f"transposed, since only so the models agree: {listed(turned)}: their shapes do not say it, and copied as they are they"
+                " give another model; parity export copies them as the mapping says"
             )
         self.unshared = unshared(mapping, opened.outlines)
         if self.unshared is None:
@@ -656,3 +662,11 @@ def _when(result: Result) -> When | None:
             budget = proof_budget(reference) if reference.spec.precision == "float64" else None
             return first_outside(reference, candidate, budget)
     return None
+
+
+def _turned(mapping: Mapping, keras: Outline) -> list[str]:
+    """Square parameters of no stock layer that torch has transposed, as was found by trying."""
+    kinds = {layer.path: layer.kind for layer in keras.layers}
+    raw = {info.name for info in keras.tensors if not kinds.get(info.layer)}
+    probed = (pair for pair in mapping.tensors if (pair.rule, pair.source) == ("transpose", "probed"))
+    return [pair.label for pair in probed if raw.issuperset(pair.keras)]
