@@ -20,6 +20,7 @@ from parity.common.external.pairs.dropout import Masks
 from parity.common.external.pairs.objectives import Objective, TargetForm, for_losses_alone, sides_of
 from parity.common.external.pairs.rates import schedule_of
 from parity.common.external.pairs.request import PairRequest, Samples
+from parity.common.external.pairs.varied_weights import other_weights, varied
 from parity.common.external.process.layouts import to_torch_input
 from parity.common.external.process.objective import BatchLoss, step_of
 from parity.common.external.process.pass_result import Arrays, PassResult, same
@@ -482,7 +483,39 @@ def _zero_gradients(asked: PairRequest, bench: Bench, reference: PassResult) -> 
         theirs = _torch_gradients(asked, bench)
         rounded = measured_zero_gradients(*(bench.mapping.gradients_to_keras(each) for each in theirs))
         null |= {name: why for name, why in rounded.items() if name in exact}
+        null |= _zero_behind_gains(asked, bench, exact - null.keys())
     return null
+
+
+def _zero_behind_gains(asked: PairRequest, bench: Bench, names: set[str]) -> dict[str, str]:
+    """Of Keras's tensors whose gradients are zero now those whose gradients are rounding with other weights, on a side at least, and why.
+
+    A gain that begins as zero hides what is before it, in the first step alone.
+    """
+    try:
+        with other_weights(bench, varied) as changed:
+            passes = [
+                [
+                    taken(side, given, part, training=True, taps=False).gradients
+                    for given, part in _subsets(asked, bench, number)
+                ]
+                for number, side in enumerate((bench.keras, bench.torch) if names and changed else ())
+            ]
+    except ExternalModelError:
+        return {}  # it needs weights of a kind
+    if not passes:
+        return {}
+    ours, theirs = passes[0], [bench.mapping.gradients_to_keras(each) for each in passes[1]]
+    found = [measured_zero_gradients(*each) for each in (ours, theirs)]
+    sides = list(zip(found, (ours, theirs), strict=True))
+    return {
+        name: f"with other weights {why}"
+        for name, why in (found[1] | found[0]).items()
+        if name in names
+        and all(
+            name in rounded or not any(np.any(each.get(name, 0)) for each in side) for rounded, side in sides
+        )
+    }
 
 
 def _moved_by_rounding(asked: PairRequest, bench: Bench) -> set[str]:
