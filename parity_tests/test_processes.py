@@ -110,6 +110,18 @@ def test_what_stops_getting_on_is_ended(start: Start, tmp_path: Path) -> None:
         child.ask("sleeps", {}, 0.3, partial(growth, tmp_path))
 
 
+def test_after_an_interrupt_no_answer_is_taken_for_another(start: Start) -> None:
+    child = start()
+
+    def interrupts() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        child.ask("echo", {"value": 1}, SECONDS, interrupts)
+    with pytest.raises(KeyboardInterrupt):
+        child.ask("echo", {"value": 2}, SECONDS)
+
+
 def test_a_child_that_dies_is_one_line(start: Start) -> None:
     child = start("Dies")
     assert said(child, "describe") == "the child was killed by signal 9: last words [y]"

@@ -105,6 +105,8 @@ class Child(AbstractContextManager["Child"]):
         progress: Callable[[], object] | None = None,
     ) -> Any:
         """Send a question and return its answer; see `send` and `receive`."""
+        if self._unanswered and self._ended is None:
+            raise KeyboardInterrupt  # so was the wait for an answer, which would be taken for that to this question
         self.send(question, arguments)
         return self.receive(question, seconds, progress)
 
