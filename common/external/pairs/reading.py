@@ -104,6 +104,15 @@ class Reader:
         maker = self.computation.maker.get(number)
         if maker is None:
             return self._leaf(number) or Expression(text="a tensor", tensor=number)
+        if maker.rearranges and not maker.arguments:
+            # The reading of a variable that has no name here, as of ones that one side alone has.
+            value = float(self.computation.fingerprints[number][COUNTS])
+            uniform = self.computation.is_uniform(number)
+            return Expression(
+                number=value if uniform else None,
+                text="" if uniform else self._unnamed(number),
+                tensor=number,
+            )
         if maker.rearranges and maker.tensors:
             inner = self.read(maker.tensors[0])
             shape = "x".join(map(str, self.computation.shapes[number]))
