@@ -66,7 +66,11 @@ def test_the_exit_code_tells_whether_all_is_known(tmp_path: Path, capsys: pytest
     code, said, _ = command("map", *both("cnn", "OtherActivation"), *IMAGES, "--out", tmp_path / "other.yaml")
     assert code == 3 and read_mapping(tmp_path / "other.yaml").doubtful, said
     half = tmp_path / "half.yaml"
-    code, _, said = command("map", *both("tanh_mlp", "Unmapped"), "--input-shape", "6", "--out", half)
+    code, _, said = command("map", *both("tanh_mlp", "Mixed"), "--input-shape", "6", "--out", half)
     assert (
         code == 2 and "no counterpart is known of the trained" in said and read_mapping(half).unmapped.torch
     )
+    whole = tmp_path / "whole.yaml"
+    code, said, _ = command("map", *both("tanh_mlp", "MixedOnes"), "--input-shape", "6", "--out", whole)
+    (pair,) = (pair for pair in read_mapping(whole).tensors if not pair.keras)
+    assert (code, pair.torch, pair.rule) == (0, ("mixture",), "constant(1; 7)"), said

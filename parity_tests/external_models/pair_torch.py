@@ -160,6 +160,25 @@ class Unmapped(TanhMLP):
         return super().forward(x) * self.scale.mean()
 
 
+class Mixed(TanhMLP):
+    """With a trainable tensor that Keras's model has not, and that no name tells; it begins as halves."""
+
+    begins = 0.5
+
+    def __init__(self):
+        super().__init__()
+        self.mixture = nn.Parameter(torch.full((7,), self.begins))
+
+    def forward(self, x):
+        return super().forward(x) * self.mixture.mean()
+
+
+class MixedOnes(Mixed):
+    """It begins as ones."""
+
+    begins = 1.0
+
+
 class OfTwo(nn.Module):
     """A port of `of_two`."""
 
