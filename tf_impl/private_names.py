@@ -13,7 +13,7 @@ check_versions("tensorflow", "keras")
 
 import keras
 from keras.src import backend
-from keras.src.backend.common import variables
+from keras.src.backend.common import dtypes, variables
 from keras.src.backend.common.name_scope import current_path
 from keras.src.layers.regularization.spatial_dropout import BaseSpatialDropout
 from keras.src.losses import loss as loss_module
@@ -50,6 +50,7 @@ __all__ = [
     "reset_uids",
     "stock_workers",
     "to_snake_case",
+    "whole_numbers_in_32_bits",
 ]
 
 # KerasVariable before 3.7.
@@ -73,6 +74,18 @@ def masked_as(tensor: Any, other: Any) -> Any:
     if mask is not None:
         set_mask(other, mask)
     return other
+
+
+def whole_numbers_in_32_bits() -> None:
+    """Have Keras make int32 of a code's whole numbers (`ops.arange(n)`), as with floatx float32, which the code was written for, whatever floatx is."""
+    dtypes._resolve_weak_type = _resolved
+
+
+_resolve = dtypes._resolve_weak_type
+
+
+def _resolved(dtype: str, precision: str = "32") -> Any:
+    return _resolve(dtype, "32" if dtype.startswith(("int", "uint")) else precision)
 
 
 try:  # 3.4

@@ -21,7 +21,7 @@ from parity.tf_impl.external.built_lines import remember_lines
 from parity.tf_impl.external.exact import EXACT
 from parity.tf_impl.external.widening import WIDE
 from parity.tf_impl.legacy import keras2
-from parity.tf_impl.private_names import reset_uids
+from parity.tf_impl.private_names import reset_uids, whole_numbers_in_32_bits
 
 
 def prepare(precision: str) -> None:
@@ -171,6 +171,7 @@ def seed_all(seed: int) -> None:
 
 def set_default(precision: str) -> None:
     """What Keras makes layers of, unless told otherwise."""
+    whole_numbers_in_32_bits()
     keras.config.set_floatx(precision)
     keras.config.set_dtype_policy(precision)
 

@@ -169,8 +169,8 @@ def finish(model: keras.Layer, inputs: Array | Arrays) -> None:
 
 
 def added(model: keras.Layer) -> Any:
-    """Return what regularizers and add_loss add to the mean loss of the latest pass, a scalar."""
-    return sum(model.losses, 0.0)
+    """Return what regularizers and add_loss add to the mean loss of the latest pass, a scalar; of what has several elements their sum, as Keras does."""
+    return sum(map(tf.reduce_sum, model.losses), 0.0)
 
 
 def unregistered_parameters(model: keras.Layer, inputs: Array | Arrays) -> list[str]:

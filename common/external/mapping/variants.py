@@ -39,10 +39,7 @@ class Variants:
             self._owner.append({info.name: layers.get(info.layer) for info in side.tensors})
         self._rules: dict[object, tuple[str, ...]] = {}
         self._flattened = _flattened(keras)
-        given = [shape for shape in keras.inputs.values() if len(shape) > _PICTURE]
-        self._channels = sorted(
-            {picture[-1] for picture in self._flattened} | {int(each[-1] or 0) for each in given}
-        )
+        self._pictures = _pictures(keras)
         heads = {layer.settings.get("heads") for layer in (*keras.layers, *torch.layers)}
         self._heads = sorted(number for number in heads if isinstance(number, int)) or list(_HEADS)
 
@@ -85,7 +82,7 @@ class Variants:
             return (pair.rule,)
         flats = [
             f"flatten({','.join(map(str, flat))})"
-            for flat in (*self._flattened, *_patches(self._channels, ours[0][0]))
+            for flat in (*self._flattened, *_parts_of(self._pictures, ours[0][0]))
             if len(ours[0]) == len(theirs[0]) == 2 and prod(flat) == ours[0][0]
         ]
         every = [pair.rule, *flats, "transpose", "same", *arrangements(ours[0], theirs[0])]
@@ -229,10 +226,21 @@ def _with_layout(rule: str, layout: str, several: str) -> str:
     return f"{text}; {sizes.strip()}" if sizes.strip() else text
 
 
-def _patches(channels: Sequence[int], rows: int) -> list[Shape]:
-    """(height, width, channels) of square patches that have so many numbers, as pictures are cut into for a dense layer."""
-    sides = [(math.isqrt(rows // count), count) for count in channels if count and rows % count == 0]
-    return [(side, side, count) for side, count in sides if side > 1 and side * side * count == rows]
+def _pictures(keras: Outline) -> list[Shape]:
+    """(height, width, channels) of what the model is given, and of what its convolutions and poolings give."""
+    shapes = [*keras.inputs.values()]
+    shapes += [each for layer in keras.layers if re.search("conv|pool", layer.kind) for each in layer.outputs]
+    known = [tuple(int(size or 0) for size in shape[1:]) for shape in shapes if len(shape) > _PICTURE]
+    return [*dict.fromkeys(shape for shape in known if all(shape))]
+
+
+def _parts_of(pictures: Sequence[Shape], rows: int) -> list[Shape]:
+    """(height, channels) of a picture's columns or rows, and (height, width, channels) of square patches, that have so many numbers."""
+    found: list[Shape] = [(side, each[-1]) for each in pictures for side in each[:-1]]
+    for count in {each[-1] for each in pictures}:
+        side = math.isqrt(rows // count)
+        found.append((side, side, count))
+    return [each for each in dict.fromkeys(found) if prod(each) == rows and each[0] > 1]
 
 
 def _flattened(keras: Outline) -> list[Shape]:
