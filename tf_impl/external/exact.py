@@ -20,6 +20,7 @@ _grayscale, _standardization = tf.image.rgb_to_grayscale, tf.image.per_image_sta
 _ROUNDED = ("bilinear", "bicubic")
 _converted = keras.layers.Normalization.convert_weight
 _cast, _resize, _ctc, _keras_ctc = tf.cast, tf.image.resize, tf.nn.ctc_loss, backend.nn.ctc_loss
+_old_ctc = tf.compat.v1.nn.ctc_loss
 
 
 def _note(what: Any) -> None:
@@ -118,6 +119,29 @@ def _exact_ctc(
     return -tf.reduce_logsumexp(ways, 1)
 
 
+def _exact_old_ctc(
+    labels: Any,
+    inputs: Any = None,
+    sequence_length: Any = None,
+    *args: Any,
+    time_major: bool = True,
+    **kwargs: Any,
+) -> Any:
+    """As `_exact_ctc`, of labels in a sparse tensor and with the last class as the blank, as TensorFlow 1 has it."""
+    if inputs is None or args or kwargs or tf.as_dtype(inputs.dtype) != tf.float64:
+        return _old_ctc(labels, inputs, sequence_length, *args, time_major=time_major, **kwargs)
+    samples = tf.cast(labels.dense_shape[0], tf.int32)
+    counts = tf.math.bincount(tf.cast(labels.indices[:, 0], tf.int32), minlength=samples, maxlength=samples)
+    return _exact_ctc(
+        tf.sparse.to_dense(labels),
+        inputs,
+        counts,
+        sequence_length,
+        time_major,
+        blank_index=inputs.shape[-1] - 1,
+    )
+
+
 def _exact_grayscale(images: Any, name: str | None = None) -> Any:
     """(..., 1): the luma of (..., 3), in the type of the images."""
     images = tf.convert_to_tensor(images)
@@ -169,6 +193,7 @@ EXACT.replacements = (
     (tf.image, "resize", _exact_resize),
     (backend.nn, "ctc_loss", _exact_keras_ctc),
     (tf.nn, "ctc_loss", _exact_ctc),
+    (tf.compat.v1.nn, "ctc_loss", _exact_old_ctc),
     (tf.image, "rgb_to_grayscale", _exact_grayscale),
     (tf.image, "per_image_standardization", _exact_standardization),
 )
