@@ -552,3 +552,46 @@ def test_what_is_used_elsewhere_is_exchanged_though_something_truly_differs(fact
     found = partners(refined)
     assert (found["first/scale"], found["second/scale"]) == ("b.scale", "a.scale")
     assert bool(refined.doubtful) == (factor != 1.0)
+
+
+def couplings(blocks=2, depth=5):
+    """Affine couplings (Dinh et al. 2017) of two branches that are alike but for what is made of them; Keras's layers are numbered, shift first."""
+
+    def ours(state, tap, x):
+        for block in range(blocks):
+            ends = []
+            for branch in range(2):
+                y = x
+                for n in range(depth):
+                    name = f"d{(2 * block + branch) * depth + n}"
+                    y = np.tanh(tap(name, y @ state[f"{name}/kernel"]))
+                ends.append(y)
+            x = x * np.exp(ends[1]) + ends[0]
+        return x
+
+    def theirs(state, tap, x):
+        for block in range(blocks):
+            ends = []
+            for branch in ("scale", "shift"):
+                y = x
+                for n in range(depth):
+                    name = f"f{block}.{branch}.{n}"
+                    y = np.tanh(tap(name, y @ state[f"{name}.weight"].T))
+                ends.append(y)
+            x = x * np.exp(ends[0]) + ends[1]
+        return x
+
+    keras = [f"d{n}" for n in range(2 * blocks * depth)]
+    torch = [f"f{b}.{name}.{n}" for b in range(blocks) for name in ("scale", "shift") for n in range(depth)]
+    return (
+        Side("tensorflow", {f"{n}/kernel": (8, 8) for n in keras}, dict.fromkeys(keras, "dense"), ours),
+        Side("torch", {f"{n}.weight": (8, 8) for n in torch}, dict.fromkeys(torch, "dense"), theirs),
+    )
+
+
+def test_whole_branches_that_the_names_of_one_side_tell_are_exchanged():
+    keras, torch = couplings()
+    refined = refine(in_order(keras, torch), keras, torch, X)
+    found = partners(refined)
+    assert found["d0/kernel"] == "f0.shift.0.weight" and found["d15/kernel"] == "f1.scale.0.weight"
+    assert not refined.doubtful

@@ -139,15 +139,20 @@ class _Search:
         self._take_back()
 
     def _exchange_branches(self) -> None:
-        trial = self.bench.try_out(self.pairs, inject=False)
-        for partner in self._branches():
-            if trial.outputs <= AGREES or self.is_over:
-                return
-            pairs = self.repaired(self.pairs, partner)
-            now = self.bench.try_out(pairs, inject=False)
-            # What is only a little nearer says nothing.
-            if now.outputs <= WRONG or _agreeing(trial) < _agreeing(now):
-                self.pairs, trial = pairs, now
+        """Exchange whole branches where more agrees so: of the best pairs, and, where single layers of branches were exchanged, of those that were given."""
+        found, branches = self.bench.try_out(self.pairs, inject=False), self._branches()
+        for pairs in (self.pairs, list(self.given)) if branches else ():
+            trial, before = self.bench.try_out(pairs, inject=False), None
+            while pairs != before and trial.outputs > AGREES and not self.is_over:
+                before = pairs
+                for partner in branches:
+                    others = self.repaired(pairs, partner)
+                    now = self.bench.try_out(others, inject=False)
+                    # What is only a little nearer says nothing.
+                    if now.outputs <= WRONG or _agreeing(trial) < _agreeing(now):
+                        pairs, trial = others, now
+            if found.outputs > WRONG and (trial.outputs <= WRONG or _agreeing(found) < _agreeing(trial)):
+                self.pairs, found = pairs, trial
 
     def _exchange_wrong(self) -> None:
         """Exchange two of one signature that both deviate where more agrees so, those first of which nothing of one shape was seen.
@@ -169,20 +174,26 @@ class _Search:
                 self.pairs, trial = pairs, now
 
     def _branches(self) -> list[dict[int, int]]:
-        """Exchanges of whole branches: of all components whose names differ by one word for another ('l0_click_gate', 'l0_like_gate').
+        """Exchanges of whole branches: of all components whose names differ by one word for another ('l0_click_gate', 'l0_like_gate'),
+        on either side; everywhere, and behind each beginning of a name.
 
         Branches that are alike agree layer by layer with one another's tensors, and their outputs do not.
         """
-        found: dict[frozenset[str], dict[int, int]] = {}
+        found: dict[object, dict[int, int]] = {}
+        names = [(part.keras, part.torch) for part in self.parts]
+        words = [[re.split(r"[^A-Za-z0-9]+", name) for name in both] for both in names]
         for members in self.exchangeable():
-            words = {place: re.split(r"[^A-Za-z0-9]+", self.parts[place].keras) for place in members}
-            for one, other in itertools.combinations(members, 2):
-                differing = [
-                    pair for pair in zip(words[one], words[other], strict=False) if pair[0] != pair[1]
+            for (one, other), side in itertools.product(itertools.combinations(members, 2), (0, 1)):
+                ours, theirs = words[one][side], words[other][side]
+                places = [
+                    place for place, two in enumerate(zip(ours, theirs, strict=False)) if two[0] != two[1]
                 ]
-                if len(words[one]) == len(words[other]) and len(differing) == 1:
-                    found.setdefault(frozenset(differing[0]), {}).update({one: other, other: one})
-        return [partner for partner in found.values() if len(partner) > _PAIR]
+                if len(ours) == len(theirs) and len(places) == 1:
+                    key = frozenset((ours[places[0]], theirs[places[0]]))
+                    for where in (key, (key, *ours[: places[0]])):
+                        found.setdefault(where, {}).update({one: other, other: one})
+        distinct = {frozenset(partner.items()): partner for partner in found.values()}
+        return [partner for partner in distinct.values() if len(partner) > _PAIR]
 
     def _unflatten(self) -> None:
         """Try the units of what is made a picture in the order in which torch's has them: kernels, biases, norms at once."""
