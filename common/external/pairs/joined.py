@@ -26,11 +26,12 @@ _EXACT_IN_FLOAT32 = 1 << 24
 Role = Literal["input", "target", "weights"]
 
 
-def is_plain(asked: PairRequest) -> bool:
-    """Whether a spec of one input and one loss of ours says it all."""
+def is_plain(asked: PairRequest, bench: Bench) -> bool:
+    """Whether a spec of one input, of more than one number a sample, and one loss of ours says it all."""
     (first, *others) = asked.objectives
     alone = not others and first.weights == (1, 1) and isinstance(first.loss, LossBase)
-    return alone and len(asked.data.inputs) == 1 and asked.data.weights is None
+    several = all(array.ndim > 1 for array in bench.inputs[0].values())
+    return alone and several and len(asked.data.inputs) == 1 and asked.data.weights is None
 
 
 def join_samples(asked: PairRequest, bench: Bench, path: Path) -> tuple[ImportedLoss, tuple[str, ...]]:

@@ -494,7 +494,7 @@ class _Flow:
             mask = tuple(f"model/{name}" for name in optimizer.decay_mask)
             optimizer = optimizer.model_copy(update={"decay_mask": mask})
         joined = None
-        if not is_plain(self.asked):
+        if not is_plain(self.asked, self.bench):
             path = self.folder / SAMPLES
             # In each part of a batch other elements would be dropped.
             with without_masks(self.bench, self.masks, self.asked.seed):
