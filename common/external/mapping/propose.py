@@ -190,6 +190,8 @@ def _proposed(
     tensors += by_inputs(*groups(tensors))
     tensors += by_use(*groups(tensors), (keras.used, torch.used))
     tensors += side_by_side(*groups(tensors))
+    # What is left of layers whose kernels are side by side.
+    tensors += rows(*groups(tensors))
     tensors += norms_alone(*groups(tensors))
     tied, unmapped = {}, {}
     for side, outline in outlines.items():

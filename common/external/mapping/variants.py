@@ -25,6 +25,8 @@ _SLOTS = ("kernel", "bias", "gamma", "beta", "moving_mean", "moving_variance")
 _SIZES = re.compile(r"\d+!?(\+\d+!?)+")
 # Several of one shape in one, along an axis of their own.
 _SIDE_BY_SIDE = re.compile(r"n( [a-z])+ ->( [a-z])+|[a-z]( [a-z])* -> n( [a-z])+")
+# Several in one along an axis that both have.
+_JOINED = re.compile(r"[a-z]( [a-z])* ->( [a-z])+")
 _BRACKET = re.compile(r"\(([a-z ]+)\)")
 
 
@@ -69,10 +71,15 @@ class Variants:
 
     def _fitting(self, pair: Pair) -> tuple[str, ...]:
         ours, theirs = self._of(0, pair.keras), self._of(1, pair.torch)
-        if _SIDE_BY_SIDE.fullmatch(pair.rule):
-            left, right = (side.split() for side in pair.rule.split("->"))
+        axes, semicolon, sizes = pair.rule.partition(";")
+        joined = max(len(ours), len(theirs)) > 1 and _SIZES.search(sizes)
+        if _SIDE_BY_SIDE.fullmatch(axes) or (joined and _JOINED.fullmatch(axes)):
+            left, right = (side.split() for side in axes.split("->"))
             orders = itertools.permutations(right)
-            every = [pair.rule, *(f"{' '.join(left)} -> {' '.join(order)}" for order in orders)]
+            every = [
+                pair.rule,
+                *(f"{' '.join(left)} -> {' '.join(order)}{semicolon}{sizes}" for order in orders),
+            ]
             return tuple(dict.fromkeys(rule for rule in every if fits(rule, ours, theirs)))
         if (
             not len(ours) == len(theirs) == 1
