@@ -577,7 +577,7 @@ def test_a_kernel_of_a_stock_convolution_keeps_its_channels():
     assert {pair.rule for pair in mapping.tensors} == {"conv"}
 
 
-@pytest.mark.parametrize(("size", "may_be"), [((2, 16, 16, 3), True), ((2, 16, 16, 4), False)])
+@pytest.mark.parametrize(("size", "may_be"), [((2, 20, 20, 3), True), ((2, 20, 20, 4), False)])
 def test_a_dense_layer_may_be_given_patches_with_the_channels_first(size, may_be):
     keras, torch = sides([("patches", 48, 8)], [("patches", 48, 8)])
     keras = keras.model_copy(update={"inputs": {"image": size}})

@@ -57,8 +57,11 @@ _STEP_COST = 0.01
 # Settings that layers of one shape may differ in, and ports rarely get wrong.
 _TELLING = {"strides", "groups", "dilation"}
 # What is found before all others, where tensors are left over; see `_proposed`.
-_First = Literal["rows", "use"] | None
-_WAYS: tuple[tuple[bool | None, _First], ...] = ((False, None), (True, None), (None, "rows"), (None, "use"))
+_First = Literal["rows", "use", "kernels"] | None
+_WAYS: tuple[tuple[bool | None, _First], ...] = (
+    *((False, None), (True, None)),
+    *((None, "rows"), (None, "use"), (None, "kernels")),
+)
 # What exchanging partners must gain in words; and the most groups of one shape that are tried.
 _EXCHANGE_GAIN, _EXCHANGED = 0.3, 300
 
@@ -133,7 +136,7 @@ def _proposed(
         every: None: fused layers are those that nothing else fits. Else they are found before all others, with True
             also those that fit one layer alone.
         first: what is found before all others: tensors that are several of Keras's in one, or those of one size that are
-            used in one order.
+            used in one order; or 'kernels': those side by side, and then what is left of their layers.
     """
     outlines = {"keras": keras, "torch": torch}
     # What a person leaves unmapped may be found.
@@ -190,8 +193,8 @@ def _proposed(
     tensors += by_inputs(*groups(tensors))
     tensors += by_use(*groups(tensors), (keras.used, torch.used))
     tensors += side_by_side(*groups(tensors))
-    # What is left of layers whose kernels are side by side.
-    tensors += rows(*groups(tensors))
+    if first == "kernels":
+        tensors += rows(*groups(tensors))
     tensors += norms_alone(*groups(tensors))
     tied, unmapped = {}, {}
     for side, outline in outlines.items():
