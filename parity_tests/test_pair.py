@@ -55,6 +55,7 @@ def write_samples(folder: Path) -> None:
     rows, classes = random.normal(size=(60, 6)), random.integers(0, 3, 60)
     np.savez(folder / "single.npz", x=rows, y=random.normal(size=60))
     np.savez(folder / "floats.npz", x=rows, y=classes.astype(np.float32))
+    np.savez(folder / "numbers.npz", x=np.arange(60), y=random.integers(0, 3, 60))
     painted = random.normal(size=(60, 6, 6, 2))
     np.savez(folder / "painted.npz", x=random.normal(size=(60, 6)), y=painted)
     np.savez(folder / "ids.npz", x=random.integers(0, 4, (60, 6)), y=classes)
@@ -802,6 +803,8 @@ def test_what_is_odd_and_harmless_trains(parity: Cli) -> None:
         pytest.param(("generator", "Generator", "painted.npz", "--loss", "mse"), marks=pytest.mark.slow),
         # One number a sample, which torch's model gives without an axis.
         pytest.param(("single", "Single", "single.npz", "--loss", "mse"), marks=pytest.mark.slow),
+        # One number a sample, which is all that the model is given.
+        pytest.param(("numbered", "Numbered", "numbers.npz"), marks=pytest.mark.slow),
         # Classes as a table has them.
         pytest.param(("tanh_mlp", "TanhMLP", "floats.npz"), marks=pytest.mark.slow),
     ],
@@ -960,3 +963,12 @@ def test_models_that_give_other_numbers_of_outputs_are_one_line(live: Live) -> N
     several = type(passed)(outputs={**passed.outputs, "more": passed.outputs["output"]})
     with pytest.raises(ExternalModelError, match="gives 2 outputs"):
         bench.outputs(several, passed)
+
+
+@pytest.mark.slow
+def test_what_a_gain_of_zero_hides_at_first_is_rounding_later(parity: Cli) -> None:
+    code, out, err = parity(*pair_of("idle_at_first", "IdleAtFirst", ROWS), "--replicas", 1, "--out", "out")
+    assert (code, "✓ parity" in out) == (0, True), out + err
+    assert "noise floor" not in err, "no training of rounding alone was asked for"
+    spec = (parity.folder / "out" / "pair.yaml").read_text()
+    assert spec.count("with other weights its gradient on the first batch is rounding") == 1

@@ -177,6 +177,9 @@ EQUAL = {
     "terms of the loss that a model gives": PENALIZED,
     "an output for the loss alone": Case(("coded", "Coded"), own=(("bce", "coded"),), targets=("yes",)),
     "one output in parts": Case(("joined", "Heads"), own=(("of_joined", "of_box"),), targets=("box",)),
+    "divided by a sum of one": Case(
+        ("probable", "Probable"), own=(("divided", "undivided"),), targets=("label",)
+    ),
     "hidden by a mask of Keras's": Case(
         ("masked", "Masked"), own=(("squares", "squares_above_zero"),), targets=("box",)
     ),
@@ -694,6 +697,8 @@ TRAINING_STEPS: dict[str, tuple[list[Any], int, str]] = {
         1,
         "another number: torch has 0.2 where Keras has 0.1",
     ),
+    "numbers that a layer adds": (stepped("counted", "Dense", "counted", "--steps", 4), 0, "✓ parity"),
+    "that, and their mean": (stepped("counted", "Dense", "counted_in_the_mean"), 1, "sum"),
     "a batch by names": (
         stepped("Autoencoder", "Autoencoder", "by_name"),
         2,

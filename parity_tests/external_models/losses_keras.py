@@ -188,3 +188,14 @@ def three_terms(y_true, y_pred):
     """Of each sample, added up before the mean."""
     sizes = 0.25 * ops.abs(y_pred) + 0.5 * ops.square(ops.tanh(y_pred))
     return ops.mean(ops.square(y_pred - y_true) + sizes, axis=-1)
+
+
+def probable():
+    """Probabilities."""
+    x = keras.Input((6,), name="x")
+    return keras.Model(x, layers.Dense(3, activation="softmax", name="label")(x))
+
+
+def divided(targets, outputs):
+    """Keras's, which divides them by their sum."""
+    return keras.losses.categorical_crossentropy(ops.one_hot(ops.cast(targets, "int32"), 3), outputs)

@@ -303,3 +303,19 @@ def two_terms(outputs, targets):
 
 def another_term(outputs, targets):
     return F.mse_loss(outputs, targets) + outputs.abs().mean() / 4 + outputs.sigmoid().square().mean() / 2
+
+
+class Probable(nn.Module):
+    """A port of `probable`."""
+
+    def __init__(self):
+        super().__init__()
+        self.label = nn.Linear(6, 3)
+
+    def forward(self, x):
+        return self.label(x).softmax(-1)
+
+
+def undivided(outputs, targets):
+    """Of the same probabilities, whose sum is one: the gradients differ by what the softmax takes away."""
+    return -outputs.log().gather(1, targets.long().view(-1, 1)).mean()

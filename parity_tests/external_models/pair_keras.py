@@ -367,3 +367,17 @@ def table():
     """A table of which a batch reads rows again and again."""
     rows = keras.Input((6,), dtype="int32")
     return keras.Model(rows, layers.Dense(3, name="last")(layers.Flatten()(layers.Embedding(4, 2)(rows))))
+
+
+def numbered():
+    """One whole number a sample."""
+    number = keras.Input((), dtype="int32", name="number")
+    return keras.Model(number, layers.Dense(3, name="dense")(layers.Embedding(60, 4, name="table")(number)))
+
+
+def idle_at_first():
+    """A bias before a norm whose gain begins as zero: no gradient in the first step, and rounding alone in the others."""
+    x = keras.Input((6,), name="x")
+    y = layers.Dense(6, bias_initializer="ones", name="inner")(x)
+    y = layers.BatchNormalization(gamma_initializer="zeros", momentum=0.9, epsilon=1e-5, name="norm")(y)
+    return keras.Model(x, layers.Dense(3, name="outer")(layers.Add()([x, y])))

@@ -716,3 +716,25 @@ class RollingSGD(torch.optim.SGD):
 def keras_like_rolling_sgd(parameters):
     optimizer = RollingSGD(parameters, lr=0.125, momentum=0.5)
     return optimizer, torch.optim.lr_scheduler.MultiStepLR(optimizer, [3], 0.5)
+
+
+class Numbered(nn.Module):
+    """A port of `numbered`."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.dense = nn.Embedding(60, 4), nn.Linear(4, 3)
+
+    def forward(self, number):
+        return self.dense(self.table(number))
+
+
+class IdleAtFirst(nn.Module):
+    """A port of `idle_at_first`."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.norm, self.outer = nn.Linear(6, 6), nn.BatchNorm1d(6), nn.Linear(6, 3)
+
+    def forward(self, x):
+        return self.outer(x + self.norm(self.inner(x)))

@@ -208,3 +208,24 @@ def hardly_followed(model, x):
         for target, online in zip(model.target.parameters(), model.online.parameters(), strict=True):
             target.lerp_(online, 0.125)
     return (torch.tanh(model.online(x)) - model.target(x.flip(1)).detach()).square().mean()
+
+
+class Dense(nn.Module):
+    """A port of `counted`, but for its loss."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense = nn.Linear(6, 6)
+
+    def forward(self, x):
+        return self.dense(x)
+
+
+def counted(model, x):
+    """What Keras's layer adds."""
+    return model(x)[:, :5].square().sum()
+
+
+def counted_in_the_mean(model, x):
+    """Of each sample."""
+    return model(x)[:, :5].square().sum(1).mean()
