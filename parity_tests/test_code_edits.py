@@ -61,6 +61,10 @@ def floor(db, spread):
     return torch.zeros_like(far).scatter_reduce(0, spread, far, "amax")
 
 
+def windows(x, rearrange):
+    return rearrange(x, "(b b2 b1) c h w -> b c (b1 h) (b2 w)", b1=2, b2=2)
+
+
 def averaged(grad, mean, var, mask):
     away = grad - mean
     away = away.mean(dim=(0, 1), keepdim=True)
@@ -185,6 +189,7 @@ def number_of(edits: CodeEdits, line: str, after: str) -> int:
         ("return torch.zeros", "setting", "torch.zeros_like(far).scatter_reduce(0, spread, far, 'amax', include_self=False)"),
         ("var.addcmul_", "sequence", "var.addcmul_(grad - mean, grad - mean)"),
         ("away = away", "broadcast", "away.mean(dim=tuple(range(1, away.ndim)), keepdim=True)"),
+        ("return rearrange", "arrangement", "'(b b1 b2) c h w -> b c (b1 h) (b2 w)'"),
         ("angle =", "operation", "torch.remainder(away, 2)"),
         ("angle =", "divisor", "(torch.fmod(away, 2) * mask.unsqueeze(1)).sum(-1) / mask.unsqueeze(1).sum(-1)"),
     ],

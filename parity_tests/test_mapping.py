@@ -577,6 +577,23 @@ def test_a_kernel_of_a_stock_convolution_keeps_its_channels():
     assert {pair.rule for pair in mapping.tensors} == {"conv"}
 
 
+def test_what_is_left_of_layers_whose_kernels_are_side_by_side_is_a_stack():
+    """Heads with a kernel and a vector each: torch has one matrix of all kernels, either way round, and one of all vectors."""
+    heads = [
+        (f"head{n}", "", {"kernel": ("kernel", (18, 6)), "vector": ("vector", (12, 1))}) for n in range(3)
+    ]
+    keras = outline("tensorflow", *heads)
+    torch = outline(
+        "torch", ("proj", "dense", {"weight": ("kernel", (18, 18))}), ("", "", {"att": ("att", (3, 12))})
+    )
+    mapping = propose(keras, torch)
+    assert not mapping.unmapped.keras and not mapping.unmapped.torch
+    kernels, vectors = sorted(mapping.tensors, key=lambda pair: "vector" in pair.keras[0])
+    assert kernels.keras == tuple(f"head{n}/kernel" for n in range(3))
+    assert {"a b -> a b; b=6+6+6", "a b -> b a; b=6+6+6"} <= {*Variants(keras, torch).rules(kernels)}
+    assert vectors.torch == (".att",)
+
+
 @pytest.mark.parametrize(("size", "may_be"), [((2, 20, 20, 3), True), ((2, 20, 20, 4), False)])
 def test_a_dense_layer_may_be_given_patches_with_the_channels_first(size, may_be):
     keras, torch = sides([("patches", 48, 8)], [("patches", 48, 8)])

@@ -36,7 +36,7 @@ DATA = (
     | dict.fromkeys(("steps", "dropping_steps", "last_steps", "step_dropout"), "texts")
     | dict.fromkeys(("modulated", "encoded", "scored", "states", "lstm_states", "pooled", "twins"), "texts")
     | dict.fromkeys(("tokens", "padded"), "tokens")
-    | {"strided": "images", "gained": "both"}
+    | {"strided": "images", "windowed": "images", "gained": "both"}
 )
 
 
@@ -758,6 +758,8 @@ WRONG = [
         "pad",
         [("forward/strided", "setting:padding", "(0, 1, 0, 1) in Keras and (1, 0, 1, 0) in torch")],
     ),
+    # As the picture is as wide as it has channels, its shapes do not tell.
+    ("windowed", "Windowed", "turned", [("forward/outer", "operation:order", "what Keras computes is")]),
     (
         "scored",
         "Scored",
@@ -914,6 +916,7 @@ def test_what_is_wired_otherwise_is_named(
             ("lstm_states", "LstmStates"),
             ("gained", "Gained"),
             ("strided", "Strided"),
+            ("windowed", "Windowed"),
             ("scored", "Scored"),
             ("experts", "Experts"),
             ("hidden", "Hidden"),

@@ -433,6 +433,13 @@ def strided() -> keras.Model:
     return keras.Model(x, layers.Dense(5, name="head")(layers.GlobalAveragePooling2D(name="mean")(y)))
 
 
+def windowed() -> keras.Model:
+    """Two convolutions, of a picture with as many channels as rows and columns."""
+    x = keras.Input((8, 8, 3))
+    y = layers.Conv2D(4, 3, padding="same", name="outer")(layers.Conv2D(8, 1, name="inner")(x))
+    return keras.Model(x, layers.Dense(5, name="head")(layers.GlobalAveragePooling2D(name="mean")(y)))
+
+
 def scored() -> keras.Model:
     """Attention without a scale, a gate, shares of a whole, and logarithms that keep the sign."""
     x = keras.Input((7, 6))

@@ -651,6 +651,24 @@ class Strided(nn.Module):
         return self.head(self.strided(self.pad(x)).mean((2, 3)))
 
 
+class Windowed(nn.Module):
+    """With windows between the two; wrong: 'turned', put back in another order."""
+
+    def __init__(self, wrong: str = "") -> None:
+        super().__init__()
+        vars(self)["wrong"] = wrong
+        self.inner, self.outer = nn.Conv2d(3, 8, 1), nn.Conv2d(8, 4, 3, padding=1)
+        self.head = nn.Linear(4, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.inner(x)
+        windows = x.reshape(-1, 8, 2, 4, 2, 4).permute(0, 2, 4, 1, 3, 5).reshape(-1, 8, 4, 4)
+        # Rows and columns of windows, exchanged before they are put back.
+        windows = windows.reshape(-1, 2, 2, 8, 4, 4)
+        windows = windows.transpose(1, 2) if "turned" in self.wrong else windows
+        return self.head(self.outer(windows.permute(0, 3, 1, 4, 2, 5).reshape(x.shape)).mean((2, 3)))
+
+
 class Scored(nn.Module):
     def __init__(self, wrong: str = "") -> None:
         super().__init__()
