@@ -141,7 +141,8 @@ class _Search:
     def _exchange_branches(self) -> None:
         """Exchange whole branches where more agrees so: of the best pairs, and, where single layers of branches were exchanged, of those that were given."""
         found, branches = self.bench.try_out(self.pairs, inject=False), self._branches()
-        for pairs in (self.pairs, list(self.given)) if branches else ():
+        given = [] if self.pairs == list(self.given) else [list(self.given)]
+        for pairs in (self.pairs, *given) if branches else ():
             trial, before = self.bench.try_out(pairs, inject=False), None
             while pairs != before and trial.outputs > AGREES and not self.is_over:
                 before = pairs
