@@ -58,10 +58,16 @@ def test_axes_of_one_element_make_no_difference(
     assert layouts.aligned(np.zeros((4, 6)), theirs) is None
 
 
-def test_the_batch_may_be_joined_with_the_axis_behind_it() -> None:
+def test_axes_may_be_joined_on_one_side() -> None:
     whole = normal(4, 7, 5)
     joined = whole.reshape(28, 5)
-    for keras, torch, how in ((joined, whole, "joined 4,7"), (whole, joined, "divided")):
+    patches, picture = normal(2, 16, 5), normal(2, 4, 4, 5)
+    for keras, torch, how in (
+        (joined, whole, "joined 4,7"),
+        (whole, joined, "divided"),
+        (patches, layouts.to_torch_input(patches.reshape(2, 4, 4, 5)), "sequence 4,4"),
+        (picture, picture.reshape(2, 16, 5), "picture"),
+    ):
         found = layouts.aligned(keras, torch)
         assert found is not None and found.how == how
         assert np.array_equal(found.array, keras) and np.array_equal(layouts.back(keras, how), torch)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from itertools import permutations, product
 from typing import Any, NamedTuple
@@ -18,13 +19,16 @@ class InKerasLayout(NamedTuple):
     how: 'same', 'channels_first' (axis 1 has become the last), 'time_first' (the first two axes are exchanged),
         'axes 0,3,2,1' (another order of torch's axes),
         'with 1,2' or 'without 2,3' (axes of one element, that only one of the two has, were added or removed), 'joined 32,7'
-        (torch's first two axes, of these sizes, are Keras's first one), 'divided' (the reverse).
+        (torch's first two axes, of these sizes, are Keras's first one), 'divided' (the reverse), 'sequence 4,4' (torch's is a picture
+        of these sizes), 'picture' (the reverse).
     """
 
     array: Array
     how: str
 
 
+# A batch of pictures has its rows, columns and channels.
+_PICTURE = 4
 # Of more axes not all orders are tried.
 _MOST_AXES = 5
 # Elements of an axis that a crop leaves out, at most.
@@ -93,6 +97,14 @@ def aligned(keras: Array, torch: Array, elsewhere: Collection[str] | None = None
         return InKerasLayout(torch.reshape(keras.shape), f"joined {torch.shape[0]},{torch.shape[1]}")
     if keras.ndim > 2 and torch.shape == (keras.shape[0] * keras.shape[1], *keras.shape[2:]):
         return InKerasLayout(torch.reshape(keras.shape), "divided")
+    # Patches are a picture on the one side, and a sequence on the other.
+    if torch.ndim == _PICTURE == keras.ndim + 1:
+        picture = to_keras_layout(torch)
+        if keras.shape == (picture.shape[0], math.prod(picture.shape[1:3]), picture.shape[3]):
+            sides = ",".join(map(str, picture.shape[1:3]))
+            return InKerasLayout(picture.reshape(keras.shape), f"sequence {sides}")
+    if keras.ndim == _PICTURE and torch.shape == (len(keras), math.prod(keras.shape[1:3]), keras.shape[3]):
+        return InKerasLayout(torch.reshape(keras.shape), "picture")
     # The shapes may be equal but for axes of one element behind the batch, if only one of the two has such.
     here, there = (tuple(axis for axis in range(1, a.ndim) if a.shape[axis] == 1) for a in (keras, torch))
     if bool(here) == bool(there):
@@ -149,6 +161,10 @@ def back(keras: Array, how: str) -> Array:
         return keras.reshape(*ones, *keras.shape[1:])
     if kind == "divided":
         return keras.reshape(-1, *keras.shape[2:])
+    if kind == "sequence":
+        return to_torch_input(keras.reshape(len(keras), *ones, keras.shape[-1]))
+    if kind == "picture":
+        return keras.reshape(len(keras), -1, keras.shape[-1])
     if kind == "with":
         return np.squeeze(keras, ones)
     if kind == "without":
