@@ -63,3 +63,8 @@ def _masked_as_taken(loss: Any, outputs: Any, targets: Any) -> Any:
         return outputs
     rank = len(loss(targets, outputs).shape)
     return tf.identity(outputs) if 0 < rank < len(mask.shape) else outputs
+
+
+def added(model: keras.Layer) -> Any:
+    """Return what regularizers and add_loss add to the mean loss of the latest pass, a scalar; of several elements their sum, as Keras does."""
+    return sum((tf.reduce_sum(each) if each.shape.rank else each for each in model.losses), 0.0)

@@ -175,7 +175,7 @@ def _computed(compiled: Target | LossBase, model: keras.Model, asked: list[bool]
             context = Context(training=training)
             total, count = losses.loss_sum_and_count(compiled, y_pred, y, context, sample_weight)
             mean = total / count
-        return mean + sum(map(tf.reduce_sum, model.losses))
+        return mean + own_loss.added(model)
 
     return compute_loss
 

@@ -168,11 +168,6 @@ def finish(model: keras.Layer, inputs: Array | Arrays) -> None:
         load.convert(model, keras.config.floatx())
 
 
-def added(model: keras.Layer) -> Any:
-    """Return what regularizers and add_loss add to the mean loss of the latest pass, a scalar; of what has several elements their sum, as Keras does."""
-    return sum(map(tf.reduce_sum, model.losses), 0.0)
-
-
 def unregistered_parameters(model: keras.Layer, inputs: Array | Arrays) -> list[str]:
     """Name trained tensors that a pass on `inputs` (batch, ...) uses and the model does not own (in a closure, say)."""
     owned = {id(variable._value) for variable in model.weights}

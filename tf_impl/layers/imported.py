@@ -107,7 +107,7 @@ class ImportedModel(Contextual):
             weights,
             losses=losses,
             own_loss=own_loss,
-            added=sum(map(tf.reduce_sum, self.model.losses)),
+            added=own_loss.added(self.model),
         )
         samples = tf.cast(tf.shape(rows)[0], rows.dtype)
         weight = samples if weights is None else tf.reduce_sum(weights)

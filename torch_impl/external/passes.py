@@ -175,12 +175,6 @@ def finish(model: nn.Module, inputs: Array | Arrays) -> None:
             call(model, inputs)
 
 
-def added(model: nn.Module) -> float:
-    """Return what a model itself adds to the mean loss of the latest pass: torch's add nothing."""
-    del model
-    return 0.0
-
-
 def unregistered_parameters(model: nn.Module, inputs: Array | Arrays) -> list[str]:
     """Name trained tensors that a pass on `inputs` (batch, ...) uses and the model does not own (in a list, say)."""
     owned = {id(parameter) for parameter in model.parameters()}

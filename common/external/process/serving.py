@@ -394,7 +394,7 @@ class Session(Service):
             if recorded is not None:
                 # A loss of ours is one formula in either framework.
                 recorded.over = not any(term.own is not None for term in loss or ())
-            added = passes.added(model)
+            added = self._part("own_loss").added(model)
             tapped.check_used()
             if loss is not None and targets is not None:
                 total, count, means = evaluated(
