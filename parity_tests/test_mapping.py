@@ -773,3 +773,21 @@ def test_the_order_of_a_kernels_axes_is_read_off_its_rule() -> None:
     assert _order_of_axes("a b c 1 d -> d 1 c a b") == [2, 0, 1]
     assert _order_of_axes("a b i o -> o i b a") == [1, 0]
     assert all(_order_of_axes(rule) is None for rule in ("conv", "a b i o -> o i a b", "a b c -> c a b"))
+
+
+def test_pairs_of_blocks_are_exchanged_only_where_their_shapes_allow_it():
+    """Blocks that torch numbers from the other end: their numbers say the contrary of their shapes."""
+    sizes = {"1": (32, 64), "0": (16, 32)}
+    keras = [
+        (f"{name}{n}", "conv2d", {"kernel": ("kernel", (1, 1, *sizes[n]))})
+        for n in "10"
+        for name in ("up", "out", "last")
+    ]
+    torch = [
+        (f"{name}s.{k}.0", "conv2d", {"weight": ("kernel", (*sizes[n][::-1], 1, 1))})
+        for k, n in enumerate("10")
+        for name in ("up", "out", "last")
+    ]
+    mapping = propose(outline("tensorflow", *keras), outline("torch", *torch))
+    mapping.check(outline("tensorflow", *keras), outline("torch", *torch))
+    assert partners(mapping)["up1/kernel"] == "ups.0.0.weight"

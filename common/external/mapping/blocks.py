@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Mapping as Names
 
 from parity.common.spec.external.mapping import Mapping, Pair
+from parity.common.spec.external.patterns import Shape
 
 _NUMBER = re.compile(r"\d+")
 
 
-def within_blocks(mapping: Mapping) -> Mapping:
+def within_blocks(mapping: Mapping, shapes: Names[str, Shape]) -> Mapping:
     """A mapping in which two pairs of one kind have exchanged their tensors of torch where both are then of the block that most of theirs is of.
 
     A block is told by the first number in a name: 'block0_time/value/kernel' and 'blocks.0.att.value.weight'.
 
     Args:
         mapping: as proposed, with pairs that only order has told.
+        shapes: of torch's tensors.
     """
     votes: dict[str, Counter[str]] = {}
     for pair in mapping.tensors:
@@ -40,7 +43,8 @@ def within_blocks(mapping: Mapping) -> Mapping:
         there = holder[wanted]
         other = pairs[there]
         both_healed = due.get(_blocks(other)[0] or "") == theirs
-        if both_healed and other.rule == pair.rule and pair.source == other.source == "order":
+        alike = [shapes[name] for name in wanted] == [shapes[name] for name in pair.torch]
+        if both_healed and alike and other.rule == pair.rule and pair.source == other.source == "order":
             pairs[there] = other.model_copy(update={"torch": pair.torch})
             pairs[place] = pair.model_copy(update={"torch": wanted})
             holder |= {pair.torch: there, wanted: place}

@@ -217,7 +217,7 @@ def _proposed(
         tied=Reasons(**{side: {**getattr(hints.tied, side), **tied[side]} for side in outlines}),
         unmapped=Names(**unmapped),
     )
-    mapping = within_blocks(proposed)
+    mapping = within_blocks(proposed, {info.name: info.shape for info in torch.tensors})
     return mapping.model_copy(update={"layers": layer_pairs(mapping, keras, torch, hints.layers)})
 
 
