@@ -776,18 +776,22 @@ def test_the_order_of_a_kernels_axes_is_read_off_its_rule() -> None:
 
 
 def test_pairs_of_blocks_are_exchanged_only_where_their_shapes_allow_it():
-    """Blocks that torch numbers from the other end: their numbers say the contrary of their shapes."""
+    """Blocks on the way up that torch numbers from the other end, and more on the way down: by most names their numbers are the same."""
     sizes = {"1": (32, 64), "0": (16, 32)}
+    down, up = "pqrstu", "abc"
     keras = [
         (f"{name}{n}", "conv2d", {"kernel": ("kernel", (1, 1, *sizes[n]))})
-        for n in "10"
-        for name in ("up", "out", "last")
+        for names, order in ((down, "01"), (up, "10"))
+        for n in order
+        for name in names
     ]
     torch = [
-        (f"{name}s.{k}.0", "conv2d", {"weight": ("kernel", (*sizes[n][::-1], 1, 1))})
-        for k, n in enumerate("10")
-        for name in ("up", "out", "last")
+        (f"{name}.{k}", "conv2d", {"weight": ("kernel", (*sizes[n][::-1], 1, 1))})
+        for names, order in (("ghijkl", "01"), ("xyz", "10"))
+        for k, n in enumerate(order)
+        for name in names
     ]
-    mapping = propose(outline("tensorflow", *keras), outline("torch", *torch))
-    mapping.check(outline("tensorflow", *keras), outline("torch", *torch))
-    assert partners(mapping)["up1/kernel"] == "ups.0.0.weight"
+    sides = outline("tensorflow", *keras), outline("torch", *torch)
+    mapping = propose(*sides)
+    mapping.check(*sides)
+    assert partners(mapping)["a1/kernel"] == "x.0.weight"
