@@ -16,7 +16,7 @@ from parity.tf_impl.external import load, names
 from parity.tf_impl.external.calling import array_of, call, is_tensor
 from parity.tf_impl.external.own_step import ROWS
 from parity.tf_impl.external.settings import argument_of
-from parity.tf_impl.private_names import CommonVariable, masked_as
+from parity.tf_impl.private_names import CommonVariable, masked_as, path_of
 
 
 class LiveTaps(Tapped):
@@ -175,8 +175,8 @@ def unregistered_parameters(model: keras.Layer, inputs: Array | Arrays) -> list[
         call(model, inputs, False)
     found = [variable for variable in tape.watched_variables() if id(variable) not in owned]
     named = {
-        id(value): f"{name} of {layer.path or layer.name}, a tf.Variable"
-        for layer in (model, *model._flatten_layers(include_self=False))
+        id(value): f"{name} of {path_of(layer) or layer.name}, a tf.Variable"
+        for layer in model._flatten_layers()
         for name, value in vars(layer).items()
     }
     return [f"{named.get(id(each), each.name)} of the shape {tuple(each.shape)}" for each in found]
