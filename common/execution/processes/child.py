@@ -106,7 +106,8 @@ class Child(AbstractContextManager["Child"]):
     ) -> Any:
         """Send a question and return its answer; see `send` and `receive`."""
         if self._unanswered and self._ended is None:
-            raise KeyboardInterrupt  # so was the wait for an answer, which would be taken for that to this question
+            # The wait for an earlier answer was interrupted: it would be read as the answer to this question.
+            raise KeyboardInterrupt
         self.send(question, arguments)
         return self.receive(question, seconds, progress)
 

@@ -517,7 +517,18 @@ def _trained(groups: Sequence[ParameterGroup]) -> list[TensorInfo]:
 
 def neutral(slot: str, shape: Shape) -> str:
     """The rule of a tensor of `NEUTRAL` that one side lacks."""
-    return f"constant({NEUTRAL[slot]}; {' '.join(map(str, shape))})"
+    return _constant(NEUTRAL[slot], shape)
+
+
+def _constant(number: float, shape: Shape) -> str:
+    return f"constant({number:g}; {' '.join(map(str, shape))})"
+
+
+def of_one_side(side: str, info: TensorInfo, number: float) -> Pair:
+    """The pair of a tensor that one side, 'keras' or 'torch', alone has, as the number that all its elements are."""
+    lacks = "torch" if side == "keras" else "Keras"
+    rule, doubt = _constant(number, info.shape), f"{lacks} has no such tensor"
+    return Pair(**{side: (info.name,)}, rule=rule, source="order", doubt=doubt)
 
 
 def norms_alone(keras: Sequence[ParameterGroup], torch: Sequence[ParameterGroup]) -> list[Pair]:
@@ -534,12 +545,7 @@ def norms_alone(keras: Sequence[ParameterGroup], torch: Sequence[ParameterGroup]
             for slot, part in group.parts.items():
                 # A buffer of that name is a constant of the model's.
                 if slot in NEUTRAL and part.count == 1 and part.info.trainable:
-                    names = {side: (part.info.name,)}
-                    rule = neutral(slot, part.shape)
-                    lacks = "torch" if side == "keras" else "Keras"
-                    pairs.append(
-                        Pair(**names, rule=rule, source="order", doubt=f"{lacks} has no such tensor")
-                    )
+                    pairs.append(of_one_side(side, part.info, NEUTRAL[slot]))
     return pairs
 
 

@@ -17,14 +17,14 @@ from parity.common.base.errors import ExternalModelError
 from parity.common.base.words import listed
 from parity.common.diagnosis.limits import ROUNDED_CONSTANT
 from parity.common.external.mapping.copies import like_their_copies
-from parity.common.external.mapping.left_over import BY_USE
+from parity.common.external.mapping.left_over import BY_USE, of_one_side
 from parity.common.external.mapping.propose import propose
 from parity.common.external.mapping.verification import outputs_apart, refine
 from parity.common.external.process.layouts import to_torch_input
 from parity.common.external.process.objective import step_of
 from parity.common.external.process.pass_result import Arrays
 from parity.common.external.process.worker import ExternalWorker
-from parity.common.spec.external.mapping import Mapping, Pair, Reasons, read_mapping
+from parity.common.spec.external.mapping import Mapping, Names, Pair, Reasons, read_mapping
 from parity.common.spec.external.outline import Outline
 from parity.common.spec.external.target import Target
 from parity.common.spec.imported_loss import Term
@@ -167,31 +167,18 @@ def _with_constants(mapping: Mapping, models: TracedModels) -> Mapping:
     """A mapping with trained tensors that one side alone has, and that begin as ones or zeros, as what they begin as; where these are
     all that have no counterpart.
     """
-    left = left_of(mapping, models.outlines)
-    if len(left) != 1:
-        return mapping
-    number = int(models.outlines[1].target in left)
-    side, lacks = (("keras", "torch"), ("torch", "Keras"))[number]
-    names = set(getattr(mapping.unmapped, side))
-    trained = [info for info in models.outlines[number].tensors if info.trainable and info.name in names]
-    values = (models.keras, models.torch)[number].read()
-    begins = {info.name: np.unique(values[info.name]) for info in trained}
-    if not all(each.size == 1 and each[0] in (0, 1) for each in begins.values()):
-        return mapping
-    pairs = [
-        Pair.model_validate(
-            {
-                side: (info.name,),
-                "rule": f"constant({begins[info.name][0]:g}; {' '.join(map(str, info.shape))})",
-                "source": "order",
-                "doubt": f"{lacks} has no such tensor",
-            }
-        )
-        for info in trained
-    ]
-    rest = tuple(name for name in getattr(mapping.unmapped, side) if name not in begins)
-    unmapped = mapping.unmapped.model_copy(update={side: rest})
-    return mapping.model_copy(update={"tensors": (*mapping.tensors, *pairs), "unmapped": unmapped})
+    found = list[Pair]()
+    unmapped = mapping.unmapped.model_dump()
+    for side, outline, worker in zip(unmapped, models.outlines, (models.keras, models.torch), strict=True):
+        left = [info for info in outline.tensors if info.trainable and info.name in unmapped[side]]
+        values = worker.read() if left else {}
+        begins = [np.unique(values[info.name]) for info in left]
+        if (left and found) or not all(each.size == 1 and each[0] in (0, 1) for each in begins):
+            return mapping
+        found += [of_one_side(side, info, each[0]) for info, each in zip(left, begins, strict=True)]
+        taken = {info.name for info in left}
+        unmapped[side] = tuple(name for name in unmapped[side] if name not in taken)
+    return mapping.model_copy(update={"tensors": (*mapping.tensors, *found), "unmapped": Names(**unmapped)})
 
 
 def _apart(mapping: Mapping, models: TracedModels, probes: tuple[Arrays, Arrays]) -> float:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import math
 import re
 from collections.abc import Iterator, Sequence
-from math import prod
+from math import isqrt, prod
 
 from parity.common.external.mapping.candidate_rules import arrangements, distinct, fits
+from parity.common.external.process.layouts import PICTURE
 from parity.common.spec.external.mapping import ALSO_FITS, Pair
 from parity.common.spec.external.outline import LayerInfo, Outline
 from parity.common.spec.external.patterns import Shape
@@ -17,8 +17,6 @@ from parity.common.spec.external.patterns import Shape
 _LIMIT = 240
 _ORDERS = 120
 _MOST_JOINED = 5
-# A picture has its rows, columns and channels beside the batch.
-_PICTURE = 3
 _HEADS = (2, 3, 4, 6, 8, 12, 16, 20, 24, 32)
 _KNOWN = ("conv", "lstm", "gru", "simple_rnn")
 _SLOTS = ("kernel", "bias", "gamma", "beta", "moving_mean", "moving_variance")
@@ -237,7 +235,7 @@ def _pictures(keras: Outline) -> list[Shape]:
     """(height, width, channels) of what the model is given, and of what its convolutions and poolings give."""
     shapes = [*keras.inputs.values()]
     shapes += [each for layer in keras.layers if re.search("conv|pool", layer.kind) for each in layer.outputs]
-    known = [tuple(int(size or 0) for size in shape[1:]) for shape in shapes if len(shape) > _PICTURE]
+    known = [tuple(int(size or 0) for size in shape[1:]) for shape in shapes if len(shape) >= PICTURE]
     return [*dict.fromkeys(shape for shape in known if all(shape))]
 
 
@@ -245,7 +243,7 @@ def _parts_of(pictures: Sequence[Shape], rows: int) -> list[Shape]:
     """(height, channels) of a picture's columns or rows, and (height, width, channels) of square patches, that have so many numbers."""
     found: list[Shape] = [(side, each[-1]) for each in pictures for side in each[:-1]]
     for count in {each[-1] for each in pictures}:
-        side = math.isqrt(rows // count)
+        side = isqrt(rows // count)
         found.append((side, side, count))
     return [each for each in dict.fromkeys(found) if prod(each) == rows and each[0] > 1]
 

@@ -468,10 +468,7 @@ def _zero_gradients(asked: PairRequest, bench: Bench, reference: PassResult) -> 
 
     reference: Keras's training pass.
     """
-    ours = [
-        taken(bench.keras, given, part, training=True, taps=False).gradients
-        for given, part in _subsets(asked, bench)
-    ]
+    ours = _drawn_gradients(asked, bench, 0)
     null = measured_zero_gradients(reference.gradients, *ours)
     # Where one side computes an exact zero, the other may round.
     exact = {
@@ -492,29 +489,29 @@ def _zero_behind_gains(asked: PairRequest, bench: Bench, names: set[str]) -> dic
 
     A gain that begins as zero hides what is before it, in the first step alone.
     """
+    if not names:
+        return {}
     try:
         with other_weights(bench, varied) as changed:
-            passes = [
-                [
-                    taken(side, given, part, training=True, taps=False).gradients
-                    for given, part in _subsets(asked, bench, number)
-                ]
-                for number, side in enumerate((bench.keras, bench.torch) if names and changed else ())
-            ]
+            if not changed:
+                return {}
+            ours, theirs = _drawn_gradients(asked, bench, 0), _drawn_gradients(asked, bench, 1)
     except ExternalModelError:
         return {}  # it needs weights of a kind
-    if not passes:
-        return {}
-    ours, theirs = passes[0], [bench.mapping.gradients_to_keras(each) for each in passes[1]]
-    found = [measured_zero_gradients(*each) for each in (ours, theirs)]
-    sides = list(zip(found, (ours, theirs), strict=True))
+    sides = ours, [bench.mapping.gradients_to_keras(each) for each in theirs]
+    found = [measured_zero_gradients(*each) for each in sides]
+
+    def is_null(name: str) -> bool:
+        """Whether it is rounding on one side, and on the other that or an exact zero."""
+        return all(
+            name in rounded or not any(np.any(each.get(name, 0)) for each in side)
+            for rounded, side in zip(found, sides, strict=True)
+        )
+
     return {
         name: f"with other weights {why}"
         for name, why in (found[1] | found[0]).items()
-        if name in names
-        and all(
-            name in rounded or not any(np.any(each.get(name, 0)) for each in side) for rounded, side in sides
-        )
+        if name in names and is_null(name)
     }
 
 
@@ -529,11 +526,16 @@ def _moved_by_rounding(asked: PairRequest, bench: Bench) -> set[str]:
 
 def _torch_gradients(asked: PairRequest, bench: Bench) -> list[Arrays]:
     """Torch's gradients of the first batch and of two parts of it."""
-    parts = [
-        taken(bench.torch, given, part, training=True, taps=False)
-        for given, part in _subsets(asked, bench, 1)
+    return [bench.torch_pass(training=True).gradients, *_drawn_gradients(asked, bench, 1)]
+
+
+def _drawn_gradients(asked: PairRequest, bench: Bench, side: int) -> list[Arrays]:
+    """A side's gradients of each of the samples of `_subsets`."""
+    worker = bench.sides[side][0]
+    return [
+        taken(worker, given, part, training=True, taps=False).gradients
+        for given, part in _subsets(asked, bench, side)
     ]
-    return [each.gradients for each in (bench.torch_pass(training=True), *parts)]
 
 
 def _couples_samples(bench: Bench, masks: Masks) -> bool:

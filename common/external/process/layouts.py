@@ -28,7 +28,7 @@ class InKerasLayout(NamedTuple):
 
 
 # A batch of pictures has its rows, columns and channels.
-_PICTURE = 4
+PICTURE = 4
 # Of more axes not all orders are tried.
 _MOST_AXES = 5
 # Elements of an axis that a crop leaves out, at most.
@@ -98,12 +98,12 @@ def aligned(keras: Array, torch: Array, elsewhere: Collection[str] | None = None
     if keras.ndim > 2 and torch.shape == (keras.shape[0] * keras.shape[1], *keras.shape[2:]):
         return InKerasLayout(torch.reshape(keras.shape), "divided")
     # Patches are a picture on the one side, and a sequence on the other.
-    if torch.ndim == _PICTURE == keras.ndim + 1:
+    if torch.ndim == PICTURE == keras.ndim + 1:
         picture = to_keras_layout(torch)
         if keras.shape == (picture.shape[0], math.prod(picture.shape[1:3]), picture.shape[3]):
             sides = ",".join(map(str, picture.shape[1:3]))
             return InKerasLayout(picture.reshape(keras.shape), f"sequence {sides}")
-    if keras.ndim == _PICTURE and torch.shape == (len(keras), math.prod(keras.shape[1:3]), keras.shape[3]):
+    if keras.ndim == PICTURE and torch.shape == (len(keras), math.prod(keras.shape[1:3]), keras.shape[3]):
         return InKerasLayout(torch.reshape(keras.shape), "picture")
     # The shapes may be equal but for axes of one element behind the batch, if only one of the two has such.
     here, there = (tuple(axis for axis in range(1, a.ndim) if a.shape[axis] == 1) for a in (keras, torch))

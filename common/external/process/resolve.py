@@ -43,7 +43,7 @@ def prepare_import_path(folder: Path, framework: Framework | None) -> None:
     """Import as a script in `folder` would, and the other framework, if any, not at all: it looks as if not installed."""
     sys.path[:] = [str(folder), *(path for path in sys.path if path != str(folder))]
     if hidden := [name for name in _OTHER[framework] if name not in sys.modules]:
-        # None in sys.modules would do as well, but libraries such as einops ask there which frameworks are loaded.
+        # Not by None in sys.modules: libraries such as einops look there for what is loaded, and import it.
         sys.meta_path[:] = [_Without(finder, hidden) for finder in sys.meta_path]
 
 
