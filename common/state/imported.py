@@ -350,7 +350,7 @@ def probed_shape(shape: tuple[int, ...], spec: TrainSpec, target: Target) -> Non
         )
 
 
-def forget_object(target: Target, kind: type) -> None:
+def forget_object(target: Target, kind: type | tuple[type, ...]) -> None:
     """Have the module of a target imported again that names a model as such, and no way to make one.
 
     Every run of a process needs one of its own, made within its strategy.

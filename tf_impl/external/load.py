@@ -17,10 +17,12 @@ from parity.common.base.errors import ExternalModelError
 from parity.common.external.process.float64_code import CODE
 from parity.common.external.process.resolve import made, resolve
 from parity.common.spec.external.target import Target
+from parity.common.state.imported import forget_object
 from parity.tf_impl.external.built_lines import remember_lines
 from parity.tf_impl.external.exact import EXACT
 from parity.tf_impl.external.widening import WIDE
 from parity.tf_impl.legacy import keras2
+from parity.tf_impl.legacy.adopted import adopted
 from parity.tf_impl.private_names import reset_uids, whole_numbers_in_32_bits
 
 
@@ -125,8 +127,13 @@ def build(target: Target, precision: str, seed: int, exact: bool = False) -> ker
         raise ExternalModelError(
             f"{target} holds a SavedModel (TFSMLayer), whose weights nobody can see or train; give the Keras model that it was made of"
         )
-    if keras2.is_keras2(model):
+    if keras2.is_keras2(model) and keras2.is_stock(model):
         model = keras2.rebuilt(model, target, precision)
+    elif keras2.is_keras2(model):
+        keras2.begin(precision)
+        forget_object(target, wanted)
+        seed_all(seed)
+        model = adopted(made(target, "tensorflow", wanted, "a keras.Model"), target)
     if not tf.executing_eagerly():
         raise ExternalModelError(
             f"{target} has switched TensorFlow's eager execution off (tf.compat.v1), so that nothing has a value;"

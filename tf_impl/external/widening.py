@@ -62,7 +62,7 @@ def _widened(function: Callable[..., Any]) -> Callable[..., Any]:
         wide_ones = any(getattr(value, "dtype", None) == tf.float64 for value in given.arguments.values())
         first = True
         for name, value in given.arguments.items():
-            first = first and not _has_tensor(value)
+            first = first and getattr(value, "dtype", None) != tf.float64
             number = wide_ones and first and isinstance(value, float)
             given.arguments[name] = np.float64(value) if number else _as_float64(value, alone)
         return function(*given.args, **given.kwargs)

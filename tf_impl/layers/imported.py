@@ -66,7 +66,8 @@ class ImportedModel(Contextual):
 
         exact = load.in_float64 if self.layer.constants != "stock" else nullcontext
         keyed: Any = nullcontext()
-        if self.layer.stochastic == "keyed":
+        # The call that makes the layers is of no pass; one of Keras 2's calls them several times in it.
+        if self.layer.stochastic == "keyed" and self.model.built:
             keyed = dropout.keyed(self.model, self.layer.keras_dropout, context)
         try:
             with exact(), keyed:

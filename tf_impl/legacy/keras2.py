@@ -44,6 +44,18 @@ def layer_classes() -> tuple[type, ...]:
     return () if keras2 is None else (keras2.layers.Layer,)
 
 
+def begin(precision: str) -> None:
+    """Have Keras 2 make the next model of a precision, with the names of the first one in a process."""
+    backend = sys.modules["tf_keras"].backend
+    backend.reset_uids()
+    backend.set_floatx(precision)
+
+
+def is_stock(model: Any) -> bool:
+    """Whether a model of Keras 2 is made of its own layers alone."""
+    return all(type(each).__module__.startswith("tf_keras.") for each in model._flatten_layers())
+
+
 def is_keras2(model: object) -> bool:
     """Whether a model is of Keras 2."""
     return isinstance(model, layer_classes())

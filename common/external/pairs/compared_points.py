@@ -217,7 +217,9 @@ class ComparedPoints:
         return passed, {place_of(row): row for row in rows}
 
     def _shifted(self, trace: PairTrace, tap: str, kept: Arrays, training: bool) -> PassResult:
-        """A pass in which what a layer of torch's gives is changed: what depends on it shows."""
+        """A pass in which what a layer of torch's gives is changed: what depends on it shows; none where torch does not call it as trained."""
+        if tap not in trace.as_trained.activations:
+            return trace.injected
         changed = {**kept, tap: trace.as_trained.activations[tap] + 1}
         return self._bench.torch.forward(self._bench.inputs[1], training=training, inject=changed)
 
