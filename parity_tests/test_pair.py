@@ -753,6 +753,7 @@ def test_how_stock_keras_trains_a_table_is_told(parity: Cli, optimizer: str, tol
             "",
             "updates by the gradients of this training differ",
         ),
+        (("tanh_mlp", "TanhMLP", ROWS), ("absolute", "absolute_sgd"), "", "these are curves of SGD"),
         # Of the user's own it is what was asked; ours would be compared as torch has it.
         (
             ("table", "Table", "ids.npz"),

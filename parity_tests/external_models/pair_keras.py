@@ -287,6 +287,18 @@ def plain():
     return Plain(0.1)
 
 
+class Absolute(keras.optimizers.Optimizer):
+    """Like no named one."""
+
+    def update_step(self, gradient, variable, learning_rate):
+        rate = keras.ops.cast(learning_rate, variable.dtype)
+        self.assign_sub(variable, rate * keras.ops.abs(gradient))
+
+
+def absolute():
+    return Absolute(0.1)
+
+
 def decaying_sgd():
     return DecayingSGD(0.1, 0.02)
 

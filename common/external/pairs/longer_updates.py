@@ -187,7 +187,9 @@ def _along(
                 weights = {name: weights[name] for name in moved}
                 slots = slots_of(rule, weights)
             found.append({name: passed.gradients[name] for name in weights})
-            rate = bench.rates[step] if bench.rates else None
+            rate = None
+            if bench.rates:
+                rate = (rule.learning_rate or 0.0) * bench.rates[step] / max(bench.rates)
             weights, slots = updated(rule, step, weights, found[-1], slots, rate)
             bench.keras.write(weights)
     finally:

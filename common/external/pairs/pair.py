@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from parity.common.base.errors import ExternalModelError, ParityError, RecordError, RunError, SpecError
+from parity.common.base.errors import ExternalModelError, ParityError, RecordError, RunError
 from parity.common.base.files import naming_os_errors
 from parity.common.base.terminal import Terminal
 from parity.common.base.words import listed
@@ -74,7 +74,6 @@ from parity.common.external.pairs.sharing import kept_state, one_side_alone
 from parity.common.external.pairs.suspects import suspects_of, with_effect
 from parity.common.external.pairs.table_rows import by_whole_gradients, stock_rows
 from parity.common.external.pairs.updates import Updates, constrained_apart, settled_updates
-from parity.common.external.pairs.updates import spec_of as optimizer_spec
 from parity.common.external.process.naming import SAVED, kept
 from parity.common.external.process.worker import ExternalWorker
 from parity.common.parity.budget import proof_budget
@@ -418,30 +417,26 @@ class _Flow:
 
     def _longer(self, spec: TrainSpec) -> tuple[list[Finding], str]:
         """Where the users' own optimizers part later in the training, and what was not compared of them."""
-        rule = optimizer_spec(self.bench, 0)
-        if self.asked.optimizers is None or self.updates is None or rule is None:
+        if self.asked.optimizers is None or self.updates is None or self.updates.rule is None:
             return [], ""
+        rule = self.updates.rule
         self._say("comparing updates by the optimizers over the training")
         found, told, short = longer_updates(self.bench, self.asked.optimizers, rule, self.asked, spec)
         self._tell(told)
         self.updates = replace(self.updates, findings=(*self.updates.findings, *found))
+        if self.updates.stands_in:
+            told = f"none of ours makes the updates of {self.asked.optimizers[0]}: these are curves of SGD, and your optimizers were compared by its gradients"
+            short = f"{told}; {short}" if short else told
         return found, short
 
     def _part_later(self) -> None:
         """Where the users' own optimizers part later, of a pair that differs in something else."""
-        rule = optimizer_spec(self.bench, 0)
         # A weight decay that makes up for a penalty parts from an optimizer without one, whose loss has it.
-        if (
-            self.asked.optimizers is None
-            or self.updates is None
-            or self.updates.findings
-            or self.bench.decayed
-        ):
+        updates = self.updates
+        if self.asked.optimizers is None or updates is None or updates.rule is None or self.bench.decayed:
             return
-        if rule is None:
-            return
-        found = updates_on_one_batch(self.bench, self.asked.optimizers, rule, self.asked.steps)
-        self.updates = replace(self.updates, findings=tuple(found))
+        found = updates_on_one_batch(self.bench, self.asked.optimizers, updates.rule, self.asked.steps)
+        self.updates = replace(updates, findings=tuple(found))
 
     def _forward(self) -> bool:
         """Whether the outputs of both agree, in inference and in training; which layers do is told."""
@@ -480,14 +475,13 @@ class _Flow:
         if optimizer is None:
             assert self.asked.optimizers is not None
             check_later_updates(self.bench, self.asked.optimizers)
-            optimizer = optimizer_spec(self.bench, 0)
-            if optimizer is None:
-                raise SpecError(
-                    "the optimizers make the same updates, and no optimizer of ours is like them, so that no"
-                    " training was compared; give --optimizer instead to compare the models in training"
-                )
+            assert self.updates is not None and self.updates.rule is not None
+            optimizer = self.updates.rule
             self._tell(
-                f"the optimizers make the same updates; trained with ours of the same settings: {type(optimizer).__name__}"
+                f"the optimizers make the same updates, which none of ours makes: trained by SGD, learning_rate={optimizer.learning_rate:.3g}, by"
+                " which the weights move as far"
+                if self.updates.stands_in
+                else f"the optimizers make the same updates; trained with ours of the same settings: {type(optimizer).__name__}"
             )
         if isinstance(optimizer.decay_mask, tuple):
             # A training calls the tensors of an imported model so.

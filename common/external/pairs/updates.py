@@ -53,12 +53,15 @@ _UPDATES = 3  # that show slots and bias corrections at work
 class Updates:
     """What the optimizers made of the same gradients.
 
-    tensors: of every tensor, the change after three updates. findings: why, one each. notes: what else was found.
+    tensors: of every tensor, the change after three updates. findings: why, one each. notes: what else was found. rule: what a training
+    goes by, Keras's optimizer as a spec, or where `stands_in` gradient descent that moves the weights as far.
     """
 
     tensors: tuple[TensorComparison, ...]
     findings: tuple[Finding, ...]
     notes: tuple[str, ...]
+    rule: OptimizerBase | None = None
+    stands_in: bool = False
 
 
 def settled_updates(
@@ -181,7 +184,12 @@ def compare_updates(
             " its settings; compared without that"
         )
     if not off:
-        return Updates(tensors, (), tuple(notes))
+        followed = _rule(bench, before, moved, sets)
+        if followed is not None:
+            return Updates(tensors, (), tuple(notes), followed)
+        rate = _length(moved) / (_length({n: np.sum([each[n] for each in sets], 0) for n in moved}) or 1.0)
+        descent = parse_optimizer({"kind": "sgd", "learning_rate": rate}).resolve("keras")
+        return Updates(tensors, (), tuple(notes), descent, stands_in=True)
     causes: list[Explanation] = []
     specs = [_as_adam(spec_of(bench, side)) for side in (0, 1)]
     if specs[0] is not None and specs[1] is not None:
@@ -207,6 +215,18 @@ def compare_updates(
     finding = Finding(0, "update", off[0].name, (), tuple(off), ())
     findings = tuple(replace(finding, explanation=cause) for cause in causes) or (finding,)
     return Updates(tensors, findings, tuple(notes))
+
+
+def _rule(bench: Bench, before: Arrays, moved: Arrays, sets: Sequence[Arrays]) -> OptimizerBase | None:
+    """Keras's optimizer as a spec; of a class of its own by what it does; None where no spec does that."""
+    rule, info = spec_of(bench, 0), bench.outlines[0].optimizer
+    if rule is None or info is None or info.kind:
+        return rule
+    return observed(rule, numbers_held(bench), functools.partial(_changes, before), moved, sets)
+
+
+def _length(arrays: Arrays) -> float:
+    return math.sqrt(sum(float(np.square(array).sum()) for array in arrays.values()))
 
 
 def penalties_of(bench: Bench) -> Penalties | None:
