@@ -127,7 +127,8 @@ def prepared(model: nn.Module, training: bool, seed: int, keep: bool) -> Iterato
     Args:
         training: the mode.
         seed: of the random numbers.
-        keep: whether buffers, frozen weights and numbers of the code keep what the pass made of them; else they are restored.
+        keep: whether buffers, frozen weights, and numbers and tensors that the code holds keep what the pass made of them; else they are
+        restored, and with them what the modules hold.
 
     Yields:
         The buffers and frozen weights that the pass changed by name, with their new values; filled at its end.
@@ -138,7 +139,9 @@ def prepared(model: nn.Module, training: bool, seed: int, keep: bool) -> Iterato
         if not nn.parameter.is_lazy(tensor)
     }
     changes: Arrays = {}
-    counted = [(module, _numbers(module)) for module in model.modules()]
+    held = [
+        (module, _plain(module), [dict(each) for each in _registered(module)]) for module in model.modules()
+    ]
     load.seed_all(seed)
     try:
         with _mode(model, training):
@@ -148,17 +151,27 @@ def prepared(model: nn.Module, training: bool, seed: int, keep: bool) -> Iterato
                     changes[name] = array_of(tensor)
     finally:
         if not keep:
-            for module, numbers in counted:
-                vars(module).update(numbers)
+            for module, plain, registered in held:
+                # An edit of `self.seen = [None]` may have made a module of it.
+                for names, before_pass in zip(_registered(module), registered, strict=True):
+                    if names.keys() != before_pass.keys():
+                        names.clear()
+                        names.update(before_pass)
+                vars(module).update(plain)
             with torch.no_grad():
                 for name, tensor in _not_trained(model):
                     if name in before and tensor.shape == before[name].shape:
                         tensor.copy_(before[name])
 
 
-def _numbers(module: nn.Module) -> dict[str, Any]:
-    """What a module may count its calls by."""
-    return {name: value for name, value in vars(module).items() if type(value) in (int, float)}
+def _plain(module: nn.Module) -> dict[str, Any]:
+    """What a module may count its calls by, and tensors of a state that are no buffers."""
+    found = {name: value for name, value in vars(module).items() if type(value) in (int, float, Tensor)}
+    return {n: v.clone() if isinstance(v, Tensor) and not v.requires_grad else v for n, v in found.items()}
+
+
+def _registered(module: nn.Module) -> tuple[dict[str, Any], ...]:
+    return module._modules, module._parameters, module._buffers
 
 
 def _not_trained(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:

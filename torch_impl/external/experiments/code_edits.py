@@ -9,7 +9,7 @@ import resource
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
@@ -176,10 +176,10 @@ class CodeEdits:
         Once it has ended by itself, it takes what it takes.
         """
         tried = frozenset(self._in_force)
-        if not tried:
+        if not tried or tried == self._known_to_end:
             yield
             return
-        with _registered(self._model), nullcontext() if tried == self._known_to_end else _limited():
+        with _limited():
             yield
             self._known_to_end = tried
 
@@ -280,19 +280,6 @@ class CodeEdits:
         own = statement.lineno
         for other in sorted(lines - {own}, key=lambda each: abs(each - own)):
             yield f"{_file(line)}:{other}"
-
-
-@contextmanager
-def _registered(model: Any) -> Iterator[None]:
-    """After it a model has the modules and parameters that it had: `self.seen = [None]`, edited to a module, would make it one of its own."""
-    before = [(held, dict(held)) for each in model.modules() for held in (each._modules, each._parameters)]
-    try:
-        yield
-    finally:
-        for held, names in before:
-            if held.keys() != names.keys():
-                held.clear()
-                held.update(names)
 
 
 @contextmanager
