@@ -17,7 +17,7 @@ from parity.common.external.pairs.points import NOWHERE, Segment
 from parity.common.external.pairs.search import Search, finding_of
 from parity.common.external.pairs.structure import structural_causes
 from parity.common.external.pairs.unused import NOT_CALLED
-from parity.common.external.process.pass_result import Array, PassResult
+from parity.common.external.process.pass_result import Array, Arrays, PassResult
 from parity.common.parity.deviation import tensor_deviation
 
 _PASSES = 3  # one behind the other, in which statistics are watched
@@ -156,7 +156,7 @@ class BufferSearch:
                 kept = bench.keras.read()
                 ours = bench.keras.forward(given[0], training=True, taps=False)
                 theirs = bench.torch.forward(given[1], training=True, taps=False)
-                after = bench.mapping.to_keras(bench.torch.read() | theirs.buffers)
+                after = _after(bench, theirs)
                 moves = [
                     (ours.buffers.get(name, kept[name]) - kept[name], after[name] - kept[name])
                     for name in names
@@ -200,10 +200,16 @@ def _is_of_an_average(shares: Array) -> bool:
     return bool(tensor_deviation(1 / shares[1:], 1 / shares[:-1] + 1) <= limits.LIVE_FLOAT64)
 
 
+def _after(bench: Bench, passed: PassResult) -> Arrays:
+    """Torch's state after a pass, by Keras's names; buffers that no state holds (persistent=False) are nothing of it."""
+    state = bench.torch.read()
+    return bench.mapping.to_keras(state | {n: v for n, v in passed.buffers.items() if n in state})
+
+
 def compared_buffers(bench: Bench, ours: PassResult, theirs: PassResult) -> list[TensorComparison]:
     """Return the buffers that a pass in training of either side has changed, compared."""
     kept = bench.keras.read()
-    torch = bench.mapping.to_keras(bench.torch.read() | theirs.buffers)
+    torch = _after(bench, theirs)
     changed = set(ours.buffers) | {
         n for n, v in torch.items() if n in kept and not np.array_equal(v, kept[n])
     }
