@@ -20,7 +20,7 @@ from parity.common.spec.external.outline import OptimizerInfo, Outline, Settings
 from parity.tf_impl.external import settings
 from parity.tf_impl.external.calling import call, is_tensor
 from parity.tf_impl.external.settings import WATCHED, function_of, kind_of
-from parity.tf_impl.private_names import CommonVariable, backend, path_of
+from parity.tf_impl.private_names import CommonVariable, backend, op_callbacks, path_of
 
 _MOMENTS = {"beta_1": "beta_1", "beta_2": "beta_2", "epsilon": "epsilon"}
 # Class -> canonical kind; by canonical name of a number the attribute that holds it; settings that are always so.
@@ -187,6 +187,13 @@ def owned(model: keras.Model) -> Iterator[Owned]:
         for path, layer in layers_of(model).items()
         for variable in (layer.weights if kind_of(layer) else _own(layer))
     ]
+    attributes = {
+        id(value): name
+        for _, layer, _ in every
+        for name, value in vars(layer).items()
+        if isinstance(value, CommonVariable)
+    }
+    paths = Counter(variable.path for variable in {id(each): each for *_, each in every}.values())
     makers = {id(variable): layer for _, layer, variable in every if _made_by(layer, variable)}
     for path, layer, variable in every:
         # A tie is an attribute; a list of what others have made is for the code's own use.
@@ -198,6 +205,8 @@ def owned(model: keras.Model) -> Iterator[Owned]:
         if own == variable.path:
             # Tracked by this layer, but made by another: a tie.
             own = variable.path.rsplit("/", 1)[-1]
+        if paths[variable.path] > 1:  # several that their code calls alike
+            own = attributes.get(id(variable), own)
         name = free_name(f"{path}/{own}", used_names)
         used_names.add(name)
         yield path, own, name, variable
@@ -240,14 +249,15 @@ def _traced(layers: dict[str, Any], calls: Calls) -> Iterator[None]:
     paths = {id(layer): path for path, layer in layers.items()}
     with ExitStack() as stack:
         _replace(stack, keras.layers.Layer, "__call__", lambda old: _reporting(old, paths, calls))
-        reading = CommonVariable.value
+        # Not by Keras's variables: code of Keras 2's reads TensorFlow's.
+        handles = {id(v._value.handle): id(v) for layer in layers.values() for v in layer.variables}
 
-        def value(variable: Any) -> Any:
-            calls.touched.setdefault(id(variable))
-            return reading.fget(variable)
+        def seen(kind: Any, inputs: Any, *_: Any) -> None:
+            if inputs and id(inputs[0]) in handles:
+                calls.touched.setdefault(handles[id(inputs[0])])
 
-        stack.callback(setattr, CommonVariable, "value", reading)
-        CommonVariable.value = property(value)
+        op_callbacks.add_op_callback(seen)
+        stack.callback(op_callbacks.remove_op_callback, seen)
         inner: list[str] = []
         for module in (backend.nn, backend.numpy, tf.nn, tf):
             for name in WATCHED:

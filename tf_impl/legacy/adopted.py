@@ -19,6 +19,7 @@ from parity.common.base.errors import ExternalModelError
 from parity.common.parity.deviation import tensor_deviation
 from parity.common.spec.external.target import Target
 from parity.tf_impl.legacy.keras2 import FusedBatchNormalization
+from parity.tf_impl.private_names import path_of
 
 # Between a stock layer in either version, with the same inputs and variables: some constants of Keras 2's go through float32.
 _APART = {"float64": 1e-6, "float32": 1e-4}
@@ -41,13 +42,15 @@ class Adopted(keras.layers.Layer):
         del input_shape
         for variable in (*self.own._trainable_weights, *self.own._non_trainable_weights):
             held = self.add_weight(
-                name=variable.name.rpartition("/")[2].partition(":")[0],
                 shape=variable.shape,
                 dtype=variable.dtype.name,
                 initializer="zeros",
                 trainable=variable.trainable,
             )
             held._value = variable
+            # With the scopes that its code has opened within the layer: 'position_embeddings/weight'.
+            scopes = f"/{variable.name.partition(':')[0]}".rpartition(f"/{self.own.name}/")[2]
+            held._path = f"{path_of(self)}/{scopes.lstrip('/')}"
         self.built = True
 
     def compute_mask(self, inputs: Any, previous_mask: Any) -> None:

@@ -42,6 +42,16 @@ _CONTAINERS = {"self", "module", "model", "net", "backbone", "features", "layers
 _EMPTY = _TENSORS | _CONTAINERS | {"dense"}
 
 
+# The last part of a tensor's name, which says what it is in its layer.
+OF_TENSORS = _TENSORS | {"embeddings", "moving_mean", "moving_variance", "running_mean", "running_var"}
+
+
+def tokens_of(name: str) -> tuple[str | int, ...]:
+    """The words of a path in one spelling and its numbers, as they stand."""
+    found = (token.lower() for token in _TOKEN.findall(name))
+    return tuple(int(token[:9]) if token.isdigit() else _ONE_SPELLING.get(token, token) for token in found)
+
+
 def words_of(name: str) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """The words of a path in one spelling, and its numbers, both in their order."""
     words: list[str] = []

@@ -33,7 +33,7 @@ from parity.common.external.mapping.left_over import (
     stacked,
     untied,
 )
-from parity.common.external.mapping.name_similarity import likeness, ranked, weights_of
+from parity.common.external.mapping.name_similarity import OF_TENSORS, likeness, ranked, tokens_of, weights_of
 from parity.common.external.mapping.parameter_groups import (
     ParameterGroup,
     Part,
@@ -62,6 +62,8 @@ _WAYS: tuple[tuple[bool | None, _First], ...] = (
     *((False, None), (True, None)),
     *((None, "rows"), (None, "use"), (None, "kernels")),
 )
+# Whole names tell where so many are equal, and of the side with more this share.
+_FEWEST_NAMED, _NAMED = 3, 0.8
 # What exchanging partners must gain in words; and the most groups of one shape that are tried.
 _EXCHANGE_GAIN, _EXCHANGED = 0.3, 300
 
@@ -261,6 +263,8 @@ def _matched(
         else [False]
     )
     fits = [_Fit(order, theirs, flattened, turn) for order in _orders(ours) for turn in turned]
+    if named := _of_one_name(fits[0]):
+        return [Match(fits[0].ours[i], theirs[j], "name", None) for i, j in sorted(named.items())]
     chains = [in_order(len(ours), len(theirs), fit.in_order) for fit in fits]
     fit, chain = max(
         zip(fits, chains, strict=True),
@@ -280,6 +284,30 @@ def _matched(
     found |= {rows[a]: columns[b] for a, b in assign(left).items()}
     _exchange(found, fit)
     return [fit.match(i, j) for i, j in sorted(found.items())]
+
+
+def _of_one_name(fit: _Fit) -> dict[int, int]:
+    """Partners by their whole names, where a port has kept those of the original: all of one side, and nearly all of the other; else none."""
+    keys = [_whole_names(side) for side in (fit.ours, fit.theirs)]
+    places = [{key: place for place, key in enumerate(side)} for side in keys]
+    shared = places[0].keys() & places[1].keys()
+    few, many = sorted(map(len, keys))
+    kept = len(shared) == few > _FEWEST_NAMED and few >= _NAMED * many
+    found = {places[0][key]: places[1][key] for key in shared} if kept else {}
+    return found if all(fit.score(i, j) is not None for i, j in found.items()) else {}
+
+
+def _whole_names(groups: Sequence[ParameterGroup]) -> list[tuple[str | int, ...]]:
+    """The names of groups as tokens, without what all begin with; of those that are parts of one tensor with the part's number."""
+    names = []
+    for group in groups:
+        part = group.parts.get("main") or next(iter(group.parts.values()))
+        *path, last = re.split(r"[/.]", part.info.name)
+        words = tokens_of("/".join(path if last in OF_TENSORS else (*path, last)))
+        names.append((*words, part.index))
+    while len(names) > 1 and len({each[0] for each in names}) == 1 and min(map(len, names)) > 1:
+        names = [each[1:] for each in names]
+    return names
 
 
 def _orders(ours: Sequence[ParameterGroup]) -> list[Sequence[ParameterGroup]]:

@@ -91,7 +91,8 @@ def unequal_tensors(bench: Bench) -> Iterator[Finding]:
         if not note or frozen or not names:
             continue
         text = f"{pair.label} (rule {pair.rule}): {note}"
-        fix = "freeze what only torch has (requires_grad_(False)), or give both sides the same tensors"
+        only = "torch has (requires_grad_(False))" if pair.torch else "Keras has (trainable=False)"
+        fix = f"freeze what only {only}, or give both sides the same tensors"
         if pair.parsed.shared_by_one:
             fix = (
                 f"tie {' and '.join(pair.torch if len(pair.torch) > 1 else pair.keras)} too, or neither side"
