@@ -779,6 +779,13 @@ def test_own_optimizers_are_compared_over_the_training(
 
 
 @pytest.mark.slow
+def test_code_that_counts_the_samples_trains_eagerly(parity: Cli) -> None:
+    """In a graph the size of a batch is no number."""
+    code, out, err = parity(*pair_of("Counting", "TanhMLP", ROWS), "--steps", 4, "--out", "out")
+    assert (code, "✓ tensorflow mirrored x2" in out) == (0, True), out + err
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("torch", "code"), [("Gated", 0), ("Squared", 1)])
 def test_what_dead_units_hide_is_found(parity: Cli, torch: str, code: int) -> None:
     """With the weights that they begin with both gates stay closed, through a whole training."""

@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from parity.common.execution.phases import PASSES, REDUCED, Message, Probe, synchronised_channels
+from parity.tf_impl.graphs.steps import graph_of
 from parity.tf_impl.runtime import uses_gpu
 from parity.tf_impl.step import Step
 from parity.tf_impl.strategy import Strategy
@@ -73,7 +74,7 @@ def _graph(
         return list(map(strategy.unpack, strategy.native.run(replica, args=tuple(values))))
 
     # Results that nobody takes, even those that others wait for, TensorFlow does not compute.
-    return tf.function(graph, autograph=False).get_concrete_function()
+    return graph_of(graph)
 
 
 def _update(step: Step, gradients: Sequence[tf.Tensor], scalars: dict[str, float]) -> Callable[[], Any]:
@@ -90,7 +91,7 @@ def _update(step: Step, gradients: Sequence[tf.Tensor], scalars: dict[str, float
     def graph() -> list[tf.Tensor]:
         return optimizer.update(strategy.native.run(clip, args=given), named)
 
-    return tf.function(graph, autograph=False).get_concrete_function()
+    return graph_of(graph)
 
 
 def _sums(step: Step) -> list[list[_Shape]]:

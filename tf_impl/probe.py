@@ -19,6 +19,7 @@ from parity.common.execution.step import LocalGradients, Reduced, StepResult
 from parity.common.record.taps import layers_of, tapped_parameters
 from parity.common.spec import TrainSpec
 from parity.common.state.canonical import State, parameter_specs
+from parity.tf_impl.graphs.steps import graph_of
 from parity.tf_impl.step import Step
 
 # As a batch has them.
@@ -281,7 +282,7 @@ class _Graph:
             replicas
         )
         signature = [*step.signature, flags, *injected]
-        self._call = tf.function(seen, signature, autograph=False).get_concrete_function()
+        self._call = graph_of(seen, signature)
 
     def __call__(
         self, flat: list[tf.Tensor], scalars: dict[str, float], number: int, injected: Sequence[State]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from parity.common import reference
+from parity.common.base.errors import ExternalModelError
 from parity.common.data.plan import BatchPlan
 from parity.common.data.samples import Samples
 from parity.common.execution.step import StepResult
@@ -45,9 +46,19 @@ class StepGraph:
         return self._traced[micro_batches]
 
     def _trace(self, micro_batches: int) -> Callable[..., StepResult]:
-        """The step as a graph, for one number of micro-batches and batches of any size."""
-        # Called as it is: to find again which graph suits the arguments costs as much as a small step.
-        return tf.function(self.body(micro_batches), self.signature, autograph=False).get_concrete_function()
+        """The step as a graph, for one number of micro-batches and batches of any size; as it is for code that only runs eagerly."""
+        try:
+            return graph_of(*self._function(micro_batches))
+        except ExternalModelError:
+            if tf.config.functions_run_eagerly():
+                raise
+            # A user's code may count with the batch's size, or ask a tensor for its numbers.
+            tf.config.run_functions_eagerly(True)
+            return self._function(micro_batches)[0]
+
+    def _function(self, micro_batches: int) -> tuple[Callable[..., StepResult], list[tf.TensorSpec]]:
+        """What is traced, and what with."""
+        return self.body(micro_batches), self.signature
 
     def body(self, micro_batches: int) -> Callable[..., StepResult]:
         """step(*tensors of `flat`, scalars, number), inside a graph."""
@@ -104,7 +115,7 @@ class SeveralStepsGraph(StepGraph):
         result = graph(*self.flat(batch), values, step_number(steps.start))
         return result._replace(updated=True)
 
-    def _trace(self, micro_batches: int) -> Callable[..., StepResult]:
+    def _function(self, micro_batches: int) -> tuple[Callable[..., StepResult], list[tf.TensorSpec]]:
         step, replicas = self.body(micro_batches), len(self.strategy.local_replicas)
         sizes, width = tf.TensorSpec([None], tf.int64), len(_local_batch(self.spec)) + 1
 
@@ -136,7 +147,17 @@ class SeveralStepsGraph(StepGraph):
         signature = [*_local_batch(self.spec), sizes] * replicas
         scalars = tf.TensorSpec([None, len(self._names)], self.spec.master_dtype)
         signature += [scalars, tf.TensorSpec([], tf.int64)]
-        return tf.function(calls, signature, autograph=False).get_concrete_function()
+        return calls, signature
+
+
+def graph_of(
+    function: Callable[..., Any], signature: Sequence[tf.TensorSpec] | None = None
+) -> Callable[..., Any]:
+    """A function as a graph, or as it is where all runs eagerly."""
+    if tf.config.functions_run_eagerly():
+        return function
+    # Called as it is: to find again which graph suits the arguments costs as much as a small step.
+    return tf.function(function, signature, autograph=False).get_concrete_function()
 
 
 def step_number(step: int) -> tf.Tensor:
