@@ -24,7 +24,7 @@ from parity.common.diagnosis.isolate.first_step import first_outside
 from parity.common.diagnosis.result import Diagnosis, Finding, When
 from parity.common.execution import session
 from parity.common.execution.worker import Workers
-from parity.common.external.lint.lint import MAPPED_AWAY, said_of
+from parity.common.external.lint.lint import MAPPED_AWAY, Difference, said_of
 from parity.common.external.mapping.models import check_mapped, doubts_of, exact_constants, map_models
 from parity.common.external.pairs.bench import (
     LoadedPair,
@@ -387,14 +387,22 @@ class _Flow:
         """Settings that differ though all agrees; '' where none do. The optimizers' are told where these are compared."""
         # A bias of one side alone is here only where nothing but rounding moves it.
         quiet = {*MAPPED_AWAY, "use_bias"}
-        found = (one for one in self.suspects if one.keras is not None)
+        found = (one for one in self.suspects if one.keras is not None and not self._is_masked(one))
         differ = [one for one in found if quiet.isdisjoint((one.changes, one.setting))]
         said = said_of(with_effect(differ, self.bench.mapping))
         return f"no difference with these samples, which others may show: {_few(said)}" if said else ""
 
+    def _is_masked(self, one: Difference) -> bool:
+        """Whether a layer of dropout without a counterpart drops what a function of the other side does: both were given the same masks."""
+        return (
+            one.kind == "dropout"
+            and one.setting == "counterpart"
+            and 0 < len(self.masks.keras) == len(self.masks.torch)
+        )
+
     def _show(self, agree: bool) -> None:
         """What lint says, but of initial values, which are copied, and of layouts, which are mapped; `agree`: whether the outputs do."""
-        every = [one for one in self.suspects if one.changes not in MAPPED_AWAY]
+        every = [one for one in self.suspects if one.changes not in MAPPED_AWAY and not self._is_masked(one)]
         shown = with_effect(every, self.bench.mapping) if agree else every
         hidden = said_of([one for one in every if one not in shown])
         more = f", but for what has no effect on the outputs here: {_few(hidden)}" if hidden else ""
