@@ -306,7 +306,9 @@ class Computation:
         for number, print_ in enumerate(self.fingerprints):
             maker, own = self.maker.get(number), number in self.parameters
             key = print_.tobytes() + str(self.shapes[number]).encode()
-            if maker is None and not own and key in made:
+            # A whole number is one of the code's, whatever else comes to the same by chance, as the largest token does.
+            whole = print_[0] == 1 and print_[COUNTS].is_integer()
+            if maker is None and not own and key in made and not whole:
                 self.maker[number] = Operation(-1, "identity", (), "", (Argument(made[key]),), (), True, {})
                 continue
             follows = maker is not None and (
