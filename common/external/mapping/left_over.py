@@ -609,16 +609,21 @@ def _is_inside(path: str, layer: str, separator: str) -> bool:
 
 
 def untied(
-    pairs: Sequence[Pair], outline: Outline, keras: Sequence[ParameterGroup], torch: Sequence[ParameterGroup]
+    pairs: Sequence[Pair],
+    outlines: tuple[Outline, Outline],
+    keras: Sequence[ParameterGroup],
+    torch: Sequence[ParameterGroup],
 ) -> list[Pair]:
     """The pairs, an embedding's with the output weights that one side has besides it, where the other ties the two.
 
     Args:
-        pairs: known ones. outline: Keras's. keras, torch: groups without a counterpart.
+        pairs: known ones. outlines: Keras's and torch's. keras, torch: groups without a counterpart.
     """
     found = list(pairs)
-    kinds = {info.path: info.kind for info in outline.layers}
-    tensors = {info.name: info for info in outline.tensors}
+    kinds = {info.path: info.kind for info in outlines[0].layers}
+    tensors = {info.name: info for info in outlines[0].tensors}
+    # A table of the code's own may be of no known kind.
+    tied = {info.tied_to for outline in outlines for info in outline.tensors}
     for side, groups, rule in (("torch", torch, "copies"), ("keras", keras, "tied_kernel")):
         for info in (group.parts["main"].info for group in groups if "main" in group.parts):
             shape = info.shape if side == "torch" else info.shape[::-1]
@@ -626,8 +631,8 @@ def untied(
                 place
                 for place, pair in enumerate(found)
                 if pair.rule == "same"
-                and kinds.get((own := tensors[pair.keras[0]]).layer) == "embedding"
-                and own.shape == shape
+                and (own := tensors[pair.keras[0]]).shape == shape
+                and (kinds.get(own.layer) == "embedding" or not tied.isdisjoint((*pair.keras, *pair.torch)))
             ]
             if len(of) != 1 or not info.trainable:
                 continue

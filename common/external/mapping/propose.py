@@ -189,7 +189,7 @@ def _proposed(
     tensors += cells(*groups(tensors))
     tensors += rows(*groups(tensors))
     # Then the bias of what is tied on one side stands alone on both.
-    tensors = untied(tensors, keras, *groups(tensors))
+    tensors = untied(tensors, (keras, torch), *groups(tensors))
     tensors = biases(tensors, (keras, torch), *groups(tensors))
     tensors += by_shape(*groups(tensors))
     tensors += by_inputs(*groups(tensors))
