@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -211,13 +212,22 @@ def describe(optimizer: Any, model: nn.Module) -> OptimizerInfo:
 
 
 def _begin(cls: type) -> Iterator[str]:
-    """Where the functions of a user's class begin that make its updates."""
-    for name, function in vars(cls).items():
-        code = getattr(inspect.unwrap(function), "__code__", None) if callable(function) else None
-        lines = [] if code is None or name == "__init__" else [line for *_, line in code.co_lines() if line]
+    """Where the functions of a user's class begin that make its updates, and those of its file that these call."""
+    own = [each for name, each in vars(cls).items() if name != "__init__" and callable(each)]
+    functions = dict.fromkeys(each for each in map(inspect.unwrap, own) if hasattr(each, "__code__"))
+    waiting = [*functions]
+    for each in waiting:
+        named = (each.__globals__.get(name) for name in each.__code__.co_names)
+        called = [one for one in named if isinstance(one, FunctionType) and one not in functions]
+        called = [one for one in called if one.__code__.co_filename == each.__code__.co_filename]
+        functions |= dict.fromkeys(called)
+        waiting += called
+    for each in functions:
+        code = each.__code__
+        lines = [line for *_, line in code.co_lines() if line]
         # Behind the line that defines it, and its decorators.
-        inside = [line for line in lines if code and line > code.co_firstlineno + 1] or lines[-1:]
-        if code is not None and inside:
+        inside = [line for line in lines if line > code.co_firstlineno + 1] or lines[-1:]
+        if inside:
             yield f"{Path(code.co_filename).name}:{min(inside)}"
 
 
