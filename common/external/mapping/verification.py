@@ -450,7 +450,15 @@ class _Search:
                 if trial.deviations.get(place, 0.0) > _CLEARLY * max(far[place], AGREES):
                     self.shown.add(index)
         base = _total(self.last)
-        for index in [index for place in places if place not in watched for index in self.parts[place].pairs]:
+        # A layer that gives several tensors is watched by the first: a state shows in the later ones.
+        rest = [
+            index
+            for place in places
+            if place not in watched or good
+            for index in self.parts[place].pairs
+            if index not in self.shown
+        ]
+        for index in rest:
             trial = self.bench.spoiled(self.pairs, [index], inject=not good)
             if trial.outputs > _CLEARLY * AGREES if good else _is_better(base, _total(trial)):
                 self.shown.add(index)
