@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from parity.common.base.terminal import Terminal, styled
-from parity.common.parity.compare import Comparison
+from parity.common.parity.compare import Check, Comparison
 from parity.common.parity.result import Result
 from parity.common.report.files import to_json, write_both, write_junit
 from parity.common.report.html.comparison import write_html
@@ -35,6 +35,8 @@ _KNOWN = {True: "[bold green]✓[/bold green]", False: "[bold yellow]?[/bold yel
 _MARK = {"parity": "✓", "divergent": "✗", "inconclusive": "?"}
 # A table of figures, whole.
 _TABLE_WIDTH = 160
+# From here on a deviation that is allowed looks like a mistake.
+_LARGE = 0.1
 
 
 def write_reports(result: Result, folder: Path) -> str:
@@ -86,8 +88,16 @@ def _comparison_line(comparison: Comparison) -> str:
         return head + escape(comparison.reason) + unjudged
     found = {check.name: check for check in comparison.checks}
     shown = [name for name in ("loss curve", "first-step gradients", "final state") if name in found]
-    amounts = ", ".join(f"{name} {found[name].deviation:.1e}" for name in shown)
+    amounts = ", ".join(map(_amount, (found[name] for name in shown)))
     return head + (amounts if "loss curve" in found else escape(comparison.reason)) + unjudged
+
+
+def _amount(check: Check) -> str:
+    """A check's deviation; where it is large and allowed all the same, since rounding alone makes as much there, so."""
+    amount = f"{check.name} {check.deviation:.1e}"
+    if check.deviation < _LARGE:
+        return amount
+    return f"{amount} (by rounding alone up to {check.budget:.1e}, in {escape(check.where)})"
 
 
 def _splits_line(result: Result) -> str:

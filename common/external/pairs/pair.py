@@ -270,7 +270,9 @@ class _Flow:
             return Outcome(opened.outlines, None, self._diagnosed(When(0, seen), varies=False))
         beyond = beyond_samples(self.bench, self.suspects)
         optimizer = asked.optimizers[0] if asked.optimizers else asked.optimizer
-        rows = None if optimizer is None else stock_rows(self.bench, optimizer)
+        # Keras 2's optimizers add the rows up, as torch does.
+        of_keras_2 = bool(opened.outlines[0].rebuilt) and not asked.optimizers
+        rows = None if optimizer is None or of_keras_2 else stock_rows(self.bench, optimizer)
         if rows is not None and self.updates is not None:
             # It is the user's own that was asked about.
             self.updates = replace(self.updates, findings=(rows,))
