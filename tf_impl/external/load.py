@@ -32,14 +32,20 @@ def prepare(precision: str) -> None:
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
     # Taps need values, also of what a user has made a graph of.
-    tf.config.run_functions_eagerly(True)
-    # Then XLA, by which Keras computes convolutions of groups on a CPU, does not either: TensorFlow has no gradients of them.
-    tf.nn.convolution = _convolution
+    run_eagerly(True)
     # It hides frames, and adds paragraphs to the messages of the user's own errors.
     keras.config.disable_traceback_filtering()
     remember_lines()
     WIDE.switch(precision == "float64")
     set_default(precision)
+
+
+def run_eagerly(on: bool) -> None:
+    """Whether what is a graph otherwise runs as it stands in this process."""
+    tf.config.run_functions_eagerly(on)
+    # Then XLA, by which Keras computes convolutions of groups on a CPU, does not either: TensorFlow has no gradients of them.
+    for nn in (tf.nn, tf.compat.v2.nn):  # Keras 2 takes it from there
+        nn.convolution = _convolution if on else _whole_convolution
 
 
 def _convolution(

@@ -53,7 +53,9 @@ class StepGraph:
             if tf.config.functions_run_eagerly():
                 raise
             # A user's code may count with the batch's size, or ask a tensor for its numbers.
-            tf.config.run_functions_eagerly(True)
+            from parity.tf_impl.external import load
+
+            load.run_eagerly(True)
             return self._function(micro_batches)[0]
 
     def _function(self, micro_batches: int) -> tuple[Callable[..., StepResult], list[tf.TensorSpec]]:

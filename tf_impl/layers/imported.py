@@ -159,7 +159,7 @@ def build(spec: TrainSpec) -> ImportedModel:
     target = Target.of(layer.keras, layer.keras_arguments)
     prepare_import_path(Path.cwd(), "tensorflow")
     # As it may have been for the model of a run before.
-    tf.config.run_functions_eagerly(False)
+    load.run_eagerly(False)
     forget_object(target, keras.Layer)
     with load.in_float64() if layer.constants != "stock" else nullcontext():
         made = load.build(target, spec.master_dtype, spec.seed, layer.constants == "exact_from_build")

@@ -97,6 +97,10 @@ def _called(layer: Any, *args: Any, **kwargs: Any) -> Any:
     """A call of a layer of Keras 2's, which goes through its counterpart."""
     counterpart = vars(layer).get(_COUNTERPART)
     if isinstance(counterpart, Adopted):
+        # By their names: Keras 3 adds the mode to those, which may be given by its place.
+        given = inspect.signature(layer.call).bind_partial(*args)
+        if given.args == args and len(given.arguments) == len(args):
+            return counterpart(**given.arguments, **kwargs)
         return counterpart(*args, **kwargs)
     if counterpart is not None:
         return _as_keras_3(layer, counterpart, args, kwargs)

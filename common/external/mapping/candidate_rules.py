@@ -100,7 +100,8 @@ def _by_kind(keras: ParameterGroup, torch: ParameterGroup, slot: str, flattened:
         return ["same", "conv"] if max(theirs[2:], default=1) == 1 or min(ours[:2]) == 1 else ["conv", "same"]
     found = []
     if len(ours) == len(theirs) == 2:
-        if flattened is not None and math.prod(flattened) == ours[0]:
+        # Of one place alone the channels are in order.
+        if flattened is not None and math.prod(flattened) == ours[0] != flattened[-1]:
             found.append(f"flatten({','.join(map(str, flattened))})")
         # Code of one's own mostly has a matrix as the other side has it.
         found += ["transpose", "same"] if keras.layer.kind or torch.layer.kind else ["same", "transpose"]

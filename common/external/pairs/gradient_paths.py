@@ -46,6 +46,8 @@ class GradientPath:
             return "take the detach(), .data or no_grad() away, at {}"
         if self.way == "graph":
             return "give create_graph=True, at {}"
+        if self.way == "of padding":
+            return "leave out padding_idx, at {}; or in Keras give that row no gradient"
         if self.exchanges:
             return "give the weight to the other of the two terms, at {}"
         return "change {} in torch"
@@ -74,6 +76,7 @@ def gradient_causes(
         GradientPath(number, way, call["name"], f"{call['name']}{_at(call['line'])} {text}")
         for number, call in enumerate(bench.torch.gradient_paths(bench.inputs[1], loss))
         for way, text in call["ways"].items()
+        if way != "of no padding"
     ]
     single, alike = [[each] for each in paths], list(_alike(paths))
     parts = (list(part) for group in alike for part in _parts(group))

@@ -192,9 +192,13 @@ def _ways(name: str, func: Callable[..., Any], args: Any, kwargs: Any) -> Ways:
         ways["graph"] = _NO_GRAPH, partial(func, *args[:_CREATE_GRAPH], **{**kwargs, "create_graph": True})
     if name == "embedding":
         rest = dict(zip(("padding_idx",), args[2:], strict=False)) | kwargs
+        row = rest.get("padding_idx")
+        text = f"leaves out the gradient of row {row}, and Keras does not"
         # Without such a row too: calls are counted, and a setting that is changed must not change their number.
-        text = f"leaves out the gradient of row {rest.get('padding_idx')}, and Keras does not"
-        ways["of padding"] = text, partial(func, *args[:2], *args[3:], **{**rest, "padding_idx": None})
+        ways["of padding" if row is not None else "of no padding"] = (
+            text,
+            partial(func, *args[:2], *args[3:], **{**rest, "padding_idx": None}),
+        )
     if name in _THROUGH:
         operands = list(args[0]) if args and isinstance(args[0], list | tuple) else []
         for place, each in enumerate(operands):
