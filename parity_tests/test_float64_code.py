@@ -35,6 +35,7 @@ def table(count: int) -> np.ndarray:
             "a = tf.cast(a, tf.float64); b = a.astype(np.float64)",
         ),
         ("y = torch.FloatTensor(3)", "y = torch.DoubleTensor(3)"),
+        ("y = x.to(torch.float) + float(z)", "y = x.to(torch.float64) + float(z)"),
         ("text = 'made of float32'", "text = 'made of float32'"),
         ("float32s = 1", "float32s = 1"),
         (

@@ -21,6 +21,8 @@ from typing import Any
 
 # By what code says, what it says for float64.
 _WIDER = {"float32": "float64", "complex64": "complex128", "FloatTensor": "DoubleTensor"}
+# Of torch, whose other names these are.
+_WIDER_OF_TORCH = {"float": "float64", "cfloat": "complex128"}
 # They read what was written as float32.
 _READERS = ("frombuffer", "fromfile", "fromstring", "memmap", "decode_raw")
 _INSTALLED = tuple(
@@ -30,7 +32,7 @@ _INSTALLED = tuple(
 
 def wider(source: str) -> str:
     """Python code with float64 for float32, in names and strings that say just that; as it is where it cannot be read."""
-    if not any(name in source for name in _WIDER):
+    if not any(name in source for name in (*_WIDER, "torch.float", "torch.cfloat")):
         return source
     try:
         kept = _read_by(ast.parse(source))
@@ -38,14 +40,16 @@ def wider(source: str) -> str:
     except (SyntaxError, tokenize.TokenError):
         return source
     lines = source.splitlines(keepends=True)
-    for token in reversed(tokens):
+    for place, token in reversed([*enumerate(tokens)]):
         row, start = token.start
+        of_torch = [each.string for each in tokens[max(0, place - 2) : place]] == ["torch", "."]
+        names = _WIDER | _WIDER_OF_TORCH if of_torch else _WIDER
         said = token.string.strip("\"'") if token.type == tokenize.STRING else token.string
-        if token.type not in (tokenize.NAME, tokenize.STRING) or said not in _WIDER:
+        if token.type not in (tokenize.NAME, tokenize.STRING) or said not in names:
             continue
         if any(first <= token.start and token.end <= last for first, last in kept):
             continue
-        line, due = lines[row - 1], token.string.replace(said, _WIDER[said])
+        line, due = lines[row - 1], token.string.replace(said, names[said])
         lines[row - 1] = line[:start] + due + line[token.end[1] :]
     return "".join(lines)
 
