@@ -69,6 +69,7 @@ from parity.common.external.pairs.setup import (
     settle_targets,
     spec_of,
     unshared,
+    without_pairs,
 )
 from parity.common.external.pairs.sharing import kept_state, one_side_alone
 from parity.common.external.pairs.suspects import suspects_of, with_effect
@@ -379,6 +380,7 @@ class _Flow:
         """Of layers that only one side shares: whether that is all, and whatever else differs."""
         side = self.bench.torch if found.side == "keras" else self.bench.keras
         state = side.read()
+        self.bench.mapping = without_pairs(self.bench.mapping, found.copies.keys())
         side.write({name: state[other] for name, other in found.copies.items()})
         self.suspects = suspects_of(self.bench.outlines, self.bench.mapping)
         self.updates = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +14,7 @@ from parity.common.base.errors import ExternalModelError, SpecError
 from parity.common.data.files import hash_of
 from parity.common.diagnosis import limits
 from parity.common.external.mapping.models import TracedModels, exact_constants, trace_models
+from parity.common.external.mapping.name_similarity import tokens_of
 from parity.common.external.pairs.bench import Bench, LoadedPair, Unshared, frozen_apart, taken
 from parity.common.external.pairs.checks import check_what_trains
 from parity.common.external.pairs.dropout import Masks
@@ -28,7 +29,7 @@ from parity.common.external.process.serving import mixes_types
 from parity.common.external.process.worker import ExternalWorker
 from parity.common.parity.deviation import tensor_deviation
 from parity.common.spec import TrainSpec
-from parity.common.spec.external.mapping import Mapping
+from parity.common.spec.external.mapping import Mapping, Names
 from parity.common.spec.external.outline import Outline
 from parity.common.spec.imported_loss import ImportedLoss
 from parity.common.spec.layers import ExternalTensor, Imported
@@ -237,14 +238,21 @@ def unshared(mapping: Mapping, outlines: tuple[Outline, Outline]) -> Unshared | 
     """Find what leaves trained tensors of one side without a counterpart: the other one shares a layer; None where it is not so."""
     trained = [{info.name: info for info in outline.tensors if info.trainable} for outline in outlines]
     calls = [{info.path: info.calls for info in outline.layers} for outline in outlines]
+    alone = [pair for pair in mapping.tensors if not (pair.keras and pair.torch)]
     unmapped = [
         [names[name] for name in left if name in names]
         for names, left in zip(trained, (mapping.unmapped.keras, mapping.unmapped.torch), strict=True)
     ]
     for shares, has in ((0, 1), (1, 0)):
         copies: dict[str, str] = {}
+        several_alone = [name for pair in alone for name in (pair.keras, pair.torch)[has] if unmapped[has]]
+        unmapped[has] += [trained[has][name] for name in several_alone if name in trained[has]]
         for info in unmapped[has] if not unmapped[shares] else ():
-            for pair in mapping.tensors:
+            # Of a block that is called again the part of the same name.
+            alike = sorted(
+                mapping.tensors, key=lambda pair: _words((pair.keras, pair.torch)[has]) == _words([info.name])
+            )
+            for pair in alike:
                 both = pair.keras, pair.torch
                 own = trained[has].get(both[has][0]) if len(pair.torch) == len(pair.keras) == 1 else None
                 shared = trained[shares].get(both[shares][0]) if own is not None else None
@@ -263,6 +271,26 @@ def unshared(mapping: Mapping, outlines: tuple[Outline, Outline]) -> Unshared | 
             layers = frozenset(several if shares else one)
             return Unshared("torch" if shares else "keras", told[shares], told[has], copies, layers)
     return None
+
+
+def without_pairs(mapping: Mapping, names: Collection[str]) -> Mapping:
+    """A mapping in which some tensors that one side alone has are without a counterpart."""
+    alone = [
+        pair
+        for pair in mapping.tensors
+        if not (pair.keras and pair.torch) and {*pair.keras, *pair.torch} & {*names}
+    ]
+    left = Names(
+        keras=(*mapping.unmapped.keras, *(name for pair in alone for name in pair.keras)),
+        torch=(*mapping.unmapped.torch, *(name for pair in alone for name in pair.torch)),
+    )
+    kept = tuple(pair for pair in mapping.tensors if pair not in alone)
+    return mapping.model_copy(update={"tensors": kept, "unmapped": left})
+
+
+def _words(names: Sequence[str]) -> list[str]:
+    """The words of the first of some names, without their numbers."""
+    return [token for token in tokens_of(next(iter(names), "")) if isinstance(token, str)]
 
 
 def _in_words(layers: Sequence[str]) -> str:
