@@ -55,6 +55,13 @@ def test_numbers_are_read_later_and_none_is_lost(tmp_path: Path) -> None:
     assert record.summary is not None and record.summary.steps == 5
 
 
+def test_a_loss_with_an_axis_of_one_is_a_number(tmp_path: Path) -> None:
+    recorder = Plain(tmp_path / "run")
+    recorder.step(np.full((1, 1), 2.0), 2)
+    recorder.finish()
+    assert len(read_record(tmp_path / "run").steps) == 1
+
+
 def test_many_ids_are_kept_as_digests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("parity.common.record.samples.WHOLE_WORDS", 100)
     for name, swapped in (("a", -1), ("b", -1), ("c", 500)):

@@ -120,9 +120,15 @@ class Recorder(ScriptRecorder):
                 f"{model.name} is of Keras 2 (tf_keras), of which a recorder sees nothing; record the same model of Keras 3's, or"
                 " compare the models with parity pair"
             )
+        if not isinstance(model, keras.layers.Layer):
+            raise RecordError(
+                f"a recorder takes a keras.Model, or a layer, and received a {type(model).__name__}; make its variables weights of one"
+                " (self.add_weight)"
+            )
         if not model.built or not model.weights:
             raise RecordError(
-                f"{model.name} has no weights yet: call it on a batch before making its recorder"
+                f"{model.name} has no weights yet: call it on a batch before making its recorder; if you have, it holds tf.Variables, which"
+                " Keras 3 neither sees nor trains: make them by self.add_weight"
             )
         self._trained = names.trained(model)
         self._live = [_tensor_of(variable) for variable in self._trained.values()]

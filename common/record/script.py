@@ -188,6 +188,8 @@ class ScriptRecorder:
             raise RecordError(
                 f"step {self.count}: the loss is one number, received one of shape {given.shape}"
             )
+        for _ in getattr(given, "shape", ()):
+            given = given[0]  # of shape (1,), as code that adds a list of penalties has it
         self.add_part(given, 1.0 if loss is None else float(count), float(count), ids)
 
     def add_part(self, loss: Any, weight: float, count: float, ids: Any = None) -> None:

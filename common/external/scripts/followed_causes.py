@@ -112,12 +112,18 @@ def in_the_gradients(first: StageSummary, measures: Sequence[Measure], records: 
     times, who = abs(added[0].factor), ("candidate", "reference")[added[0].factor < 0]
     other = _OTHER[who]
     if first.name == "update":
+        here = [each for each in measures if each.step == first.step and each.stage == "update"]
+        off = {each.tensor for each in here if each.ulps > ELEMENTWISE_ULPS}
+        if not off <= {each.tensor for each in added}:
+            return ""  # what is in the gradients is not what differs
         return (
             f"weight decay: {times:.4g} times the weights is in the {who}'s gradients, and not in the {other}'s, whose optimizer does not add as much:"
             f" weight_decay={times:.4g} would, and so would a penalty of {times / 2:.4g} times their squares in its loss"
         )
     ours, theirs = (float(record.loss[record.steps == first.step][0]) for record in records)
-    if abs(theirs - ours - penalty_of(added)) > limits.SCRIPT_FACTOR * abs(theirs - ours):
+    # A small penalty of a large loss is known as far as the loss is.
+    rounding = ELEMENTWISE_ULPS * float(np.finfo(np.float32).eps) * max(abs(ours), abs(theirs))
+    if abs(theirs - ours - penalty_of(added)) > limits.SCRIPT_FACTOR * abs(theirs - ours) + rounding:
         return ""
     return (
         f"a penalty is in the {who}'s loss, and not in the {other}'s: {times / 2:.4g} times the squares of the weights of {len(added)} tensors, as"
