@@ -250,7 +250,8 @@ def _traced(layers: dict[str, Any], calls: Calls) -> Iterator[None]:
     with ExitStack() as stack:
         _replace(stack, keras.layers.Layer, "__call__", lambda old: _reporting(old, paths, calls))
         # Not by Keras's variables: code of Keras 2's reads TensorFlow's.
-        handles = {id(v._value.handle): id(v) for layer in layers.values() for v in layer.variables}
+        variables = {id(v): v for layer in layers.values() for v in layer.variables}
+        handles = {id(v._value.handle): number for number, v in variables.items()}
 
         def seen(kind: Any, inputs: Any, *_: Any) -> None:
             if inputs and id(inputs[0]) in handles:
@@ -263,7 +264,11 @@ def _traced(layers: dict[str, Any], calls: Calls) -> Iterator[None]:
             for name in WATCHED:
                 if hasattr(module, name):
                     _replace(stack, module, name, _watching(name, module, calls, inner))
+        # Of an operation that is given the variable itself only a tape sees that it is read.
+        tape = stack.enter_context(tf.GradientTape())
         yield
+        read = {id(each) for each in tape.watched_variables()}
+        calls.touched |= dict.fromkeys(n for n, v in variables.items() if id(v._value) in read)
 
 
 def _replace(stack: ExitStack, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
