@@ -52,6 +52,17 @@ def tokens_of(name: str) -> tuple[str | int, ...]:
     return tuple(int(token[:9]) if token.isdigit() else _ONE_SPELLING.get(token, token) for token in found)
 
 
+def whole_names(names: Sequence[str]) -> list[tuple[str | int, ...]]:
+    """The names of tensors as tokens, without what they are in their layer and without what all begin with."""
+    found = []
+    for name in names:
+        *path, last = re.split(r"[/.]", name)
+        found.append(tokens_of("/".join(path if last in OF_TENSORS else (*path, last))))
+    while len(found) > 1 and min(map(len, found)) > 1 and len({each[0] for each in found}) == 1:
+        found = [each[1:] for each in found]
+    return found
+
+
 def words_of(name: str) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """The words of a path in one spelling, and its numbers, both in their order."""
     words: list[str] = []

@@ -33,7 +33,7 @@ from parity.common.external.mapping.left_over import (
     stacked,
     untied,
 )
-from parity.common.external.mapping.name_similarity import OF_TENSORS, likeness, ranked, tokens_of, weights_of
+from parity.common.external.mapping.name_similarity import likeness, ranked, weights_of, whole_names
 from parity.common.external.mapping.parameter_groups import (
     ParameterGroup,
     Part,
@@ -298,16 +298,21 @@ def _of_one_name(fit: _Fit) -> dict[int, int]:
 
 
 def _whole_names(groups: Sequence[ParameterGroup]) -> list[tuple[str | int, ...]]:
-    """The names of groups as tokens, without what all begin with; of those that are parts of one tensor with the part's number."""
-    names = []
-    for group in groups:
-        part = group.parts.get("main") or next(iter(group.parts.values()))
-        *path, last = re.split(r"[/.]", part.info.name)
-        words = tokens_of("/".join(path if last in OF_TENSORS else (*path, last)))
-        names.append((*words, part.index))
-    while len(names) > 1 and len({each[0] for each in names}) == 1 and min(map(len, names)) > 1:
-        names = [each[1:] for each in names]
-    return names
+    """The names of groups as tokens; of those that are parts of one tensor with the part's number."""
+    parts = [group.parts.get("main") or next(iter(group.parts.values())) for group in groups]
+    names = whole_names([part.info.name for part in parts])
+    return [(*name, part.index) for name, part in zip(names, parts, strict=True)]
+
+
+def crossed_names(mapping: Mapping) -> list[str]:
+    """The pairs of tensors that go by another's name, where a port has kept those of the original else."""
+    pairs = [pair for pair in mapping.tensors if len(pair.keras) == len(pair.torch) == 1]
+    ours, theirs = (whole_names([getattr(pair, side)[0] for pair in pairs]) for side in ("keras", "torch"))
+    both = list(zip(pairs, ours, theirs, strict=True))
+    if sum(one == other for _, one, other in both) < _NAMED * len(pairs):
+        return []
+    known = {*ours} & {*theirs}
+    return [pair.label for pair, one, other in both if one != other and {one, other} <= known]
 
 
 def _orders(ours: Sequence[ParameterGroup]) -> list[Sequence[ParameterGroup]]:

@@ -26,6 +26,7 @@ from parity.common.execution import session
 from parity.common.execution.worker import Workers
 from parity.common.external.lint.lint import MAPPED_AWAY, Difference, said_of
 from parity.common.external.mapping.models import check_mapped, doubts_of, exact_constants, map_models
+from parity.common.external.mapping.propose import crossed_names
 from parity.common.external.pairs.bench import (
     LoadedPair,
     Unshared,
@@ -190,6 +191,7 @@ class _Flow:
     ) -> None:
         self.asked, self.way, self.folder, self.console = asked, way, folder, console
         self.workers = workers
+        self.crossed = ""
 
     def run(self, keras: ExternalWorker, torch: ExternalWorker, given: Path | None) -> Outcome:
         """From two models to a verdict."""
@@ -293,6 +295,7 @@ class _Flow:
                     self.bench.norms,
                     beyond,
                     by_rows,
+                    self.crossed,
                     short,
                     batch,
                     self._unseen(),
@@ -371,6 +374,9 @@ class _Flow:
                 f"transposed, since only so the models agree: {listed(turned)}: their shapes do not say it, and copied as they are they"
                 " give another model; parity export copies them as the mapping says"
             )
+        if crossed := crossed_names(mapping):
+            self.crossed = f"another's name: {listed(crossed)}: only so the models agree, and weights that are loaded by their names make another model"
+            self._tell(self.crossed)
         self.unshared = unshared(mapping, opened.outlines)
         if self.unshared is None:
             check_mapped(mapping, opened.outlines, path)
