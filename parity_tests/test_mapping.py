@@ -15,7 +15,7 @@ from parity.common.base.errors import ExternalModelError
 from parity.common.external.mapping.candidate_rules import arrangements, fits
 from parity.common.external.mapping.correspondence import layer_pairs
 from parity.common.external.mapping.models import _order_of_axes
-from parity.common.external.mapping.propose import propose
+from parity.common.external.mapping.propose import crossed_names, propose
 from parity.common.external.mapping.variants import Variants
 from parity.common.spec.external.mapping import (
     LayerPair,
@@ -360,6 +360,34 @@ def test_names_settle_what_order_does_not():
     assert partners(mapping)["attention/value/kernel"] == "attn.v_proj.weight"
     assert partners(mapping)["attention/query/kernel"] == "attn.q_proj.weight"
     assert not mapping.doubtful and {pair.source for pair in mapping.tensors} == {"name"}
+
+
+def test_names_that_a_port_has_kept_win_over_the_order():
+    """Of blocks that put their norms behind a layer and not before it, and need one less."""
+    parts = [
+        f"layers.{n}/{part}" for n in (0, 1) for part in ("attn_norm", "q", "o", "last_norm", "fc1", "fc2")
+    ]
+    sizes = {"q": (4, 4), "o": (4, 4), "fc1": (4, 8), "fc2": (8, 4)}
+    behind = [parts[6 * n + i] for n in (0, 1) for i in (1, 2, 0, 4, 5, 3)]
+    keras, torch = sides(
+        [(f"m/{name}", *sizes.get(name.rpartition("/")[2], (3, 3))) for name in [*parts, "last_norm"]],
+        [(f"net.{name.replace('/', '.')}", *sizes.get(name.rpartition("/")[2], (3, 3))) for name in behind],
+    )
+    mapping = propose(keras, torch)
+    found = {k.removeprefix("m/"): t.removeprefix("net.") for k, t in partners(mapping).items()}
+    assert len(found) == 24 and not [pair for pair in mapping.doubtful if pair.torch]
+    for ours, other in found.items():
+        assert ours.rpartition("/")[0].replace("/", ".") == other.rpartition(".")[0]
+    # Two that go by each other's name, as a search may find them.
+    assert crossed_names(mapping) == []
+    one, *middle, other = [pair for pair in mapping.tensors if pair.torch]
+    exchanged = (
+        one.model_copy(update={"torch": other.torch}),
+        *middle,
+        other.model_copy(update={"torch": one.torch}),
+    )
+    crossed = crossed_names(mapping.model_copy(update={"tensors": exchanged}))
+    assert len(crossed) == 2 and other.torch[0] in crossed[0]
 
 
 def test_what_only_order_tells_is_doubted():

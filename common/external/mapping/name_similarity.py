@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -52,15 +53,28 @@ def tokens_of(name: str) -> tuple[str | int, ...]:
     return tuple(int(token[:9]) if token.isdigit() else _ONE_SPELLING.get(token, token) for token in found)
 
 
-def whole_names(names: Sequence[str]) -> list[tuple[str | int, ...]]:
-    """The names of tensors as tokens, without what they are in their layer and without what all begin with."""
-    found = []
-    for name in names:
-        *path, last = re.split(r"[/.]", name)
-        found.append(tokens_of("/".join(path if last in OF_TENSORS else (*path, last))))
-    while len(found) > 1 and min(map(len, found)) > 1 and len({each[0] for each in found}) == 1:
-        found = [each[1:] for each in found]
-    return found
+_Tokens = tuple[str | int, ...]
+
+
+def whole_names(ours: Sequence[str], theirs: Sequence[str]) -> tuple[list[_Tokens], list[_Tokens]]:
+    """The names of both sides' tensors as tokens, without what they are in their layer, and without as much of what all of a side begin with as
+    makes most of them equal.
+    """
+    sides = [[_path_of(name) for name in names] for names in (ours, theirs)]
+    shortened = [[[each[cut:] for each in side] for cut in range(_shared(side) + 1)] for side in sides]
+    one, other = max(itertools.product(*shortened), key=lambda pair: len({*pair[0]} & {*pair[1]}))
+    return one, other
+
+
+def _path_of(name: str) -> _Tokens:
+    *path, last = re.split(r"[/.]", name)
+    return tokens_of("/".join(path if last in OF_TENSORS else (*path, last)))
+
+
+def _shared(names: Sequence[_Tokens]) -> int:
+    """How many tokens all names begin with, of each at least one left."""
+    places = zip(*(each[:-1] for each in names), strict=False)
+    return sum(1 for _ in itertools.takewhile(lambda tokens: len({*tokens}) == 1, places))
 
 
 def words_of(name: str) -> tuple[tuple[str, ...], tuple[int, ...]]:

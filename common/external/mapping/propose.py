@@ -288,7 +288,16 @@ def _matched(
 
 def _of_one_name(fit: _Fit) -> dict[int, int]:
     """Partners by their whole names, where a port has kept those of the original: all of one side, and nearly all of the other; else none."""
-    keys = [_whole_names(side) for side in (fit.ours, fit.theirs)]
+    parts = [
+        [group.parts.get("main") or next(iter(group.parts.values())) for group in side]
+        for side in (fit.ours, fit.theirs)
+    ]
+    names = whole_names(*([part.info.name for part in side] for side in parts))
+    # Of the parts of one tensor with their numbers.
+    keys = [
+        [(*name, part.index) for name, part in zip(*both, strict=True)]
+        for both in zip(names, parts, strict=True)
+    ]
     places = [{key: place for place, key in enumerate(side)} for side in keys]
     shared = places[0].keys() & places[1].keys()
     few, many = sorted(map(len, keys))
@@ -297,17 +306,10 @@ def _of_one_name(fit: _Fit) -> dict[int, int]:
     return found if all(fit.score(i, j) is not None for i, j in found.items()) else {}
 
 
-def _whole_names(groups: Sequence[ParameterGroup]) -> list[tuple[str | int, ...]]:
-    """The names of groups as tokens; of those that are parts of one tensor with the part's number."""
-    parts = [group.parts.get("main") or next(iter(group.parts.values())) for group in groups]
-    names = whole_names([part.info.name for part in parts])
-    return [(*name, part.index) for name, part in zip(names, parts, strict=True)]
-
-
 def crossed_names(mapping: Mapping) -> list[str]:
     """The pairs of tensors that go by another's name, where a port has kept those of the original else."""
     pairs = [pair for pair in mapping.tensors if len(pair.keras) == len(pair.torch) == 1]
-    ours, theirs = (whole_names([getattr(pair, side)[0] for pair in pairs]) for side in ("keras", "torch"))
+    ours, theirs = whole_names([pair.keras[0] for pair in pairs], [pair.torch[0] for pair in pairs])
     both = list(zip(pairs, ours, theirs, strict=True))
     if sum(one == other for _, one, other in both) < _NAMED * len(pairs):
         return []
