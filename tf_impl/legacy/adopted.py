@@ -188,9 +188,11 @@ def _stock(layer: Any, args: Any, kwargs: Any, outputs: Any) -> keras.Layer | No
     kind = getattr(keras.layers, name, None)
     if not type(layer).__module__.startswith("tf_keras.") or kind is None or issubclass(kind, keras.Model):
         return None
-    if name == "BatchNormalization" and _is_fused(layer, args[0]):
-        kind = FusedBatchNormalization
     try:
+        # As it runs in float32, by the kernel of images.
+        images = tf.nest.flatten(outputs)[0].shape.rank in (4, 5)
+        if name == "BatchNormalization" and images and not getattr(layer, "synchronized", False):
+            kind = FusedBatchNormalization
         found = kind.from_config(_config(kind, layer.get_config()))
         for function in _FUNCTIONS:
             own = getattr(layer, function, None)
@@ -211,11 +213,6 @@ def _stock(layer: Any, args: Any, kwargs: Any, outputs: Any) -> keras.Layer | No
         return found if apart <= _APART[keras.config.floatx()] else None
     except Exception:  # whatever keeps Keras 3 from having it: then the layer's own code stands
         return None
-
-
-def _is_fused(layer: Any, inputs: Any) -> bool:
-    """Whether a batch norm of Keras 2's runs by the kernel of images, as it does in float32."""
-    return inputs.shape.rank in (4, 5) and not getattr(layer, "synchronized", False)
 
 
 def _config(kind: type[keras.Layer], config: Mapping[str, Any]) -> dict[str, Any]:
