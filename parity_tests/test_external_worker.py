@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -335,6 +335,25 @@ def test_a_model_of_text_is_one_line_without_the_names_of_kernels(sides: dict[st
 def test_a_model_without_eager_execution_is_one_line() -> None:
     with ExternalWorker("tensorflow", "hostile_keras:graphs", folder=MODELS) as side:
         assert "switched TensorFlow's eager execution off" in said(side.read)
+
+
+def test_a_state_that_is_no_buffer_and_what_an_edit_registers_are_taken_back(
+    sides: dict[str, ExternalWorker],
+) -> None:
+    side = held(sides, "torch", "worker_torch:Remembering")
+    before = side.forward(normal(3, 4), training=True).outputs["output"]
+    code = (MODELS / "worker_torch.py").read_text().splitlines()
+    (number,) = [place for place, text in enumerate(code, 1) if "self.seen = [" in text]
+    line = f"worker_torch.py:{number}"
+    every = side.code_edits([line], others=["rest"])
+    for at, edit in [(at, edit) for at, edits in every.items() for edit in range(len(edits))]:
+        # Of `x = self.seen[number] = layer(x)` one gives the list's name to a module.
+        with suppress(ExternalModelError):
+            side.edit_code(at, edit, True)
+            side.forward(normal(3, 4), training=True)
+        side.edit_code(at, edit, False)
+    # That would be one of the model's then, and no list could take its place.
+    np.testing.assert_array_equal(side.forward(normal(3, 4), training=True).outputs["output"], before)
 
 
 @pytest.mark.slow

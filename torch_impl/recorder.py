@@ -584,7 +584,8 @@ def _torch_optimizer(optimizer: Any) -> Any:
             if optimizer is None:
                 return None
             raise RecordError(
-                f"optimizer: expected one of torch.optim or a wrapper of one, received {type(optimizer).__name__}"
+                f"optimizer: expected one of torch.optim or a wrapper of one, received {type(optimizer).__name__};"
+                " leave it out where the script updates its weights itself"
             )
         optimizer = inner
     return optimizer

@@ -129,3 +129,19 @@ class Rounded(nn.Module):
 
 def rounded():
     return Rounded()
+
+
+class Remembering(nn.Module):
+    """A state in a tensor that is no buffer, and a list of what it has computed."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
+        self.mean = torch.zeros(4)
+
+    def forward(self, x):
+        self.seen = [None] * len(self.layers)
+        for number, layer in enumerate(self.layers):
+            x = self.seen[number] = layer(x)
+        self.mean = 0.9 * self.mean + 0.1 * x.mean(0).detach()
+        return x - self.mean
