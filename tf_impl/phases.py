@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from parity.common.execution.phases import PASSES, REDUCED, Message, Probe, synchronised_channels
-from parity.tf_impl.graphs.steps import graph_of
+from parity.tf_impl.graphs.eager import graph_of
 from parity.tf_impl.runtime import uses_gpu
 from parity.tf_impl.step import Step
 from parity.tf_impl.strategy import Strategy

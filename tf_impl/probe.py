@@ -19,7 +19,7 @@ from parity.common.execution.step import LocalGradients, Reduced, StepResult
 from parity.common.record.taps import layers_of, tapped_parameters
 from parity.common.spec import TrainSpec
 from parity.common.state.canonical import State, parameter_specs
-from parity.tf_impl.graphs.steps import graph_of
+from parity.tf_impl.graphs.eager import graph_of
 from parity.tf_impl.step import Step
 
 # As a batch has them.

@@ -21,6 +21,7 @@ from parity.common.state.imported import forget_object
 from parity.tf_impl.external.built_lines import remember_lines
 from parity.tf_impl.external.exact import EXACT
 from parity.tf_impl.external.widening import WIDE
+from parity.tf_impl.graphs.eager import run_eagerly
 from parity.tf_impl.legacy import keras2
 from parity.tf_impl.legacy.adopted import adopted
 from parity.tf_impl.private_names import reset_uids, whole_numbers_in_32_bits
@@ -38,32 +39,6 @@ def prepare(precision: str) -> None:
     remember_lines()
     WIDE.switch(precision == "float64")
     set_default(precision)
-
-
-def run_eagerly(on: bool) -> None:
-    """Whether what is a graph otherwise runs as it stands in this process."""
-    tf.config.run_functions_eagerly(on)
-    # Then XLA, by which Keras computes convolutions of groups on a CPU, does not either: TensorFlow has no gradients of them.
-    for nn in (tf.nn, tf.compat.v2.nn):  # Keras 2 takes it from there
-        nn.convolution = _convolution if on else _whole_convolution
-
-
-def _convolution(
-    input: Any,
-    filters: Any,
-    strides: Any = None,
-    padding: str = "VALID",
-    data_format: str | None = None,
-    **more: Any,
-) -> Any:
-    """As `tf.nn.convolution`, group by group where there are several."""
-    axis = 1 if (data_format or "").startswith("NC") else -1
-    groups = input.shape[axis] // filters.shape[-2]
-    given = {"strides": strides, "padding": padding, "data_format": data_format, **more}
-    if groups == 1:
-        return _whole_convolution(input, filters, **given)
-    parts = zip(tf.split(input, groups, axis), tf.split(filters, groups, -1), strict=True)
-    return tf.concat([_whole_convolution(x, kernel, **given) for x, kernel in parts], axis)
 
 
 def _max_pool(
@@ -94,7 +69,7 @@ def _max_pool(
     return tf.reshape(pooled, (-1, pooled.shape[1], height, width, channels), name)
 
 
-_whole_convolution, _stock_max_pool = tf.nn.convolution, tf.nn.max_pool
+_stock_max_pool = tf.nn.max_pool
 
 
 # Trackables of TensorFlow are of it, too: what tf.saved_model.load gives.

@@ -151,6 +151,13 @@ def prepared(model: keras.Layer, training: bool, seed: int, keep: bool) -> Itera
         model._clear_losses()
 
 
+@contextmanager
+def remembering(model: keras.Layer) -> Iterator[None]:
+    """Within, passes leave what the code holds besides variables and numbers as it is, as they do anyway."""
+    del model
+    yield
+
+
 def _numbers(layer: keras.Layer) -> dict[str, Any]:
     """What a layer may count its calls by."""
     return {name: value for name, value in vars(layer).items() if type(value) in (int, float)}

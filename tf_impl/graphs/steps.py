@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,6 +17,7 @@ from parity.common.data.samples import Samples
 from parity.common.execution.step import StepResult
 from parity.common.spec import TrainSpec
 from parity.tf_impl.data import _distributed
+from parity.tf_impl.graphs.eager import graph_of, run_eagerly
 from parity.tf_impl.private_names import context, executor
 from parity.tf_impl.strategy import Strategy
 
@@ -53,9 +54,7 @@ class StepGraph:
             if tf.config.functions_run_eagerly():
                 raise
             # A user's code may count with the batch's size, or ask a tensor for its numbers.
-            from parity.tf_impl.external import load
-
-            load.run_eagerly(True)
+            run_eagerly(True)
             return self._function(micro_batches)[0]
 
     def _function(self, micro_batches: int) -> tuple[Callable[..., StepResult], list[tf.TensorSpec]]:
@@ -150,16 +149,6 @@ class SeveralStepsGraph(StepGraph):
         scalars = tf.TensorSpec([None, len(self._names)], self.spec.master_dtype)
         signature += [scalars, tf.TensorSpec([], tf.int64)]
         return calls, signature
-
-
-def graph_of(
-    function: Callable[..., Any], signature: Sequence[tf.TensorSpec] | None = None
-) -> Callable[..., Any]:
-    """A function as a graph, or as it is where all runs eagerly."""
-    if tf.config.functions_run_eagerly():
-        return function
-    # Called as it is: to find again which graph suits the arguments costs as much as a small step.
-    return tf.function(function, signature, autograph=False).get_concrete_function()
 
 
 def step_number(step: int) -> tf.Tensor:

@@ -23,6 +23,7 @@ from parity.common.state.imported import PROBED, chosen, drawing, forget_object,
 from parity.tf_impl import losses
 from parity.tf_impl.external import names
 from parity.tf_impl.external.outline import penalty_of
+from parity.tf_impl.graphs.eager import run_eagerly
 from parity.tf_impl.layers.registry import Contextual
 from parity.tf_impl.private_names import path_of
 
@@ -159,7 +160,7 @@ def build(spec: TrainSpec) -> ImportedModel:
     target = Target.of(layer.keras, layer.keras_arguments)
     prepare_import_path(Path.cwd(), "tensorflow")
     # As it may have been for the model of a run before.
-    load.run_eagerly(False)
+    run_eagerly(False)
     forget_object(target, keras.Layer)
     with load.in_float64() if layer.constants != "stock" else nullcontext():
         made = load.build(target, spec.master_dtype, spec.seed, layer.constants == "exact_from_build")

@@ -164,9 +164,27 @@ def prepared(model: nn.Module, training: bool, seed: int, keep: bool) -> Iterato
                         tensor.copy_(before[name])
 
 
+@contextmanager
+def remembering(model: nn.Module) -> Iterator[None]:
+    """Within, passes leave the tensors behind that the code holds and that are no buffers; then these are as they were."""
+    before = [(module, _plain(module)) for module in model.modules()]
+    _REMEMBERED.append(True)
+    try:
+        yield
+    finally:
+        _REMEMBERED.pop()
+        for module, plain in before:
+            vars(module).update(plain)
+
+
+# Whether passes leave such tensors as they are then.
+_REMEMBERED: list[bool] = []
+
+
 def _plain(module: nn.Module) -> dict[str, Any]:
     """What a module may count its calls by, and tensors of a state that are no buffers."""
-    found = {name: value for name, value in vars(module).items() if type(value) in (int, float, Tensor)}
+    kinds = (int, float) if _REMEMBERED else (int, float, Tensor)
+    found = {name: value for name, value in vars(module).items() if type(value) in kinds}
     return {n: v.clone() if isinstance(v, Tensor) and not v.requires_grad else v for n, v in found.items()}
 
 

@@ -75,6 +75,8 @@ def settle_randomness(asked: PairRequest, opened: LoadedPair) -> list[str]:
             side.key_dropout(None)
         # Of a tap the layer: not which call of it, nor which of the tensors that it gives.
         drawn = [re.split("[#:]", tap)[0] for tap in side.stochastic(inputs)]
+        if not drawn and (apart := side.repeated(inputs)) > limits.LIVE_FLOAT64:
+            raise KeptStateError(outline, "the model", apart)
         passes = [side.forward(inputs, training=True, taps=False, seed=seed).outputs for seed in (0, 1)]
         if not drawn and all(same(passes[0][name], passes[1][name]) for name in passes[0]):
             continue

@@ -31,6 +31,7 @@ from parity.common.external.process.pass_result import (
 )
 from parity.common.external.process.resolve import prepare_import_path
 from parity.common.external.process.tapping import Tapped, Taps
+from parity.common.parity.deviation import tensor_deviation
 from parity.common.spec.external.target import Target
 from parity.common.spec.imported_loss import ALONE, Term
 from parity.common.spec.layers import KeyedDropout
@@ -152,6 +153,12 @@ class Session(Service):
         first = self._pass(inputs, training=True)["activations"]
         second = self._pass(inputs, training=True, inject=first, seed=1)["activations"]
         return [name for name, value in first.items() if not _is_rounded(value, second[name])]
+
+    def repeated(self, inputs: Array | Arrays) -> float:
+        self.about = f"a forward pass of {self._target} in training"
+        with self._part("passes").remembering(self._model):
+            first, second = (self._pass(inputs, training=True, taps=False)["outputs"] for _ in range(2))
+        return max((tensor_deviation(value, second[name]) for name, value in first.items()), default=0.0)
 
     def unregistered_parameters(self, inputs: Array | Arrays) -> list[str]:
         self.about = f"a forward pass of {self._target}"

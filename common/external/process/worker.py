@@ -196,6 +196,10 @@ class ExternalWorker:
         """Tap names of the calls that draw random numbers in training: two passes differ there by themselves."""
         return list(self._ask("stochastic", inputs=_arrays(inputs)))
 
+    def repeated(self, inputs: Array | Arrays) -> float:
+        """How far the outputs of a second pass in training are from those of the first, of the same random numbers: what one leaves behind."""
+        return float(self._ask("repeated", inputs=_arrays(inputs)))
+
     def rates(self, optimizer: str | Target, steps: int) -> list[float] | None:
         """Return the learning rate of each of the first steps, by a schedule or a scheduler; None where it stays.
 
