@@ -451,7 +451,9 @@ class _Flow:
         """Where the users' own optimizers part later, of a pair that differs in something else."""
         # A weight decay that makes up for a penalty parts from an optimizer without one, whose loss has it.
         updates = self.updates
-        if self.asked.optimizers is None or updates is None or updates.rule is None or self.bench.decayed:
+        if self.asked.optimizers is None or updates is None or updates.rule is None:
+            return
+        if updates.findings or self.bench.decayed:
             return
         found = updates_on_one_batch(self.bench, self.asked.optimizers, updates.rule, self.asked.steps)
         self.updates = replace(updates, findings=tuple(found))
