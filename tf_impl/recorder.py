@@ -264,9 +264,9 @@ class Recorder(ScriptRecorder):
         seen = self._seen.read_value() if self._lag else None
         if self._states is not None and self._states.wants(self.count):
             self._guarded(self._states.saw, self.count, self._gradients_now())
+        if self.count == 0:
+            self._end_first()  # before the next step begins, which clears what several optimizers were given
         self._end_step((sums, seen, norms), received, self._cost)
-        if self.count == 1:
-            self._end_first()
         self._cost = 0.0
         self._keep_parameters()
 
