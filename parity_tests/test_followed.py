@@ -98,6 +98,12 @@ CASES = [
 
 
 @pytest.mark.slow
+def test_the_first_gradients_of_several_optimizers_are_kept(runs: Path) -> None:
+    found = read_record(runs / "two").state("first_gradients")
+    assert len(found) == 4 and all(np.any(value) for value in found.values())
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("first", "second", "due"), CASES)
 def test_each_step_is_judged_by_itself(runs: Path, first: str, second: str, due: Due) -> None:
     comparison, diagnosis = told(runs, first, second)
