@@ -139,8 +139,10 @@ def prepared(model: nn.Module, training: bool, seed: int, keep: bool) -> Iterato
         if not nn.parameter.is_lazy(tensor)
     }
     changes: Arrays = {}
+    kinds = (int, float) if _REMEMBERED else (int, float, Tensor)
     held = [
-        (module, _plain(module), [dict(each) for each in _registered(module)]) for module in model.modules()
+        (module, _Plain(module, kinds), [dict(each) for each in _registered(module)])
+        for module in model.modules()
     ]
     load.seed_all(seed)
     try:
@@ -157,7 +159,7 @@ def prepared(model: nn.Module, training: bool, seed: int, keep: bool) -> Iterato
                     if names.keys() != before_pass.keys():
                         names.clear()
                         names.update(before_pass)
-                vars(module).update(plain)
+                plain.restore()
             with torch.no_grad():
                 for name, tensor in _not_trained(model):
                     if name in before and tensor.shape == before[name].shape:
@@ -167,25 +169,39 @@ def prepared(model: nn.Module, training: bool, seed: int, keep: bool) -> Iterato
 @contextmanager
 def remembering(model: nn.Module) -> Iterator[None]:
     """Within, passes leave the tensors behind that the code holds and that are no buffers; then these are as they were."""
-    before = [(module, _plain(module)) for module in model.modules()]
+    before = [_Plain(module, (Tensor,)) for module in model.modules()]
     _REMEMBERED.append(True)
     try:
         yield
     finally:
         _REMEMBERED.pop()
-        for module, plain in before:
-            vars(module).update(plain)
+        for each in before:
+            each.restore()
 
 
 # Whether passes leave such tensors as they are then.
 _REMEMBERED: list[bool] = []
 
 
-def _plain(module: nn.Module) -> dict[str, Any]:
-    """What a module may count its calls by, and tensors of a state that are no buffers."""
-    kinds = (int, float) if _REMEMBERED else (int, float, Tensor)
-    found = {name: value for name, value in vars(module).items() if type(value) in kinds}
-    return {n: v.clone() if isinstance(v, Tensor) and not v.requires_grad else v for n, v in found.items()}
+class _Plain:
+    """What a module may count its calls by, and tensors of a state that are no buffers, as they are now."""
+
+    def __init__(self, module: nn.Module, kinds: tuple[type, ...]) -> None:
+        self._module = module
+        self._held = {name: value for name, value in vars(module).items() if type(value) in kinds}
+        tensors = [
+            each for each in self._held.values() if isinstance(each, Tensor) and not each.is_inference()
+        ]
+        # By its version a tensor says whether it was written into.
+        self._copies = [(each, each._version, each.detach().clone()) for each in tensors]
+
+    def restore(self) -> None:
+        """Have the module hold them again."""
+        vars(self._module).update(self._held)
+        with torch.no_grad():
+            for tensor, version, copy in self._copies:
+                if tensor._version != version:
+                    tensor.copy_(copy)
 
 
 def _registered(module: nn.Module) -> tuple[dict[str, Any], ...]:
