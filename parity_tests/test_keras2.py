@@ -54,8 +54,8 @@ def test_code_of_its_own_runs_as_it_is_with_stock_layers_of_keras_3(cli: Cli) ->
     """Its variables, masks, modes and added losses, on two replicas; and where the port is wrong, the line."""
     named = pair("Reader", "Reader")[1:-2]
     rest = [f"--torch-step={PORTS}:step", "--loss=softmax_cross_entropy", "--replicas=2"]
-    code, out, _ = cli("pair", *named, *rest, "--out=right")
-    assert code == 0 and "✓ parity" in out and "mapping: 16 pairs of tensors, 0 doubtful" in out, out
+    code, out, err = cli("pair", *named, *rest, "--out=right")
+    assert code == 0 and "✓ parity" in out and "mapping: 16 pairs of tensors, 0 doubtful" in err, out
     assert "is of Keras 2: its own code runs as it is, its stock layers are those of Keras 3" in out
     named[1] = named[1].replace("Reader", "WrongReader")
     code, out, _ = cli("pair", *named, *rest, "--out=wrong")
