@@ -253,7 +253,8 @@ def _traced(layers: dict[str, Any], calls: Calls) -> Iterator[None]:
         variables = {id(v): v for layer in layers.values() for v in layer.variables}
         handles = {id(v._value.handle): number for number, v in variables.items()}
 
-        def seen(kind: Any, inputs: Any, *_: Any) -> None:
+        def seen(kind: Any, inputs: Any, *_: Any, **graph: Any) -> None:
+            del kind, graph
             if inputs and id(inputs[0]) in handles:
                 calls.touched.setdefault(handles[id(inputs[0])])
 
