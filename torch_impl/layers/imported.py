@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -177,7 +178,8 @@ def build(spec: TrainSpec) -> ImportedModel:
             drawing(layer, target, name, rate, getattr(module, rate))
             setattr(module, rate, 0.0)
     inputs = torch.from_numpy(first_inputs(spec, PROBED))
-    _try(root, spec, inputs)
+    with _forgetting(made):
+        _try(root, spec, inputs)
     for owner, attribute, trained in root.tensors().values():
         tensor = getattr(owner, attribute)
         if isinstance(tensor, nn.Parameter):
@@ -186,8 +188,26 @@ def build(spec: TrainSpec) -> ImportedModel:
             raise ExternalModelError(
                 f"{target}: {attribute} is a buffer, and the spec's torch_tensors train it"
             )
-    root.unused = _unused(root, spec, inputs)
+    with _forgetting(made):
+        root.unused = _unused(root, spec, inputs)
     return root
+
+
+@contextmanager
+def _forgetting(model: nn.Module) -> Iterator[None]:
+    """After it modules hold again what they held, where their code has kept tensors: tables made of weights that were not yet the spec's, a state."""
+    held = [
+        (module, {n: v for n, v in vars(module).items() if v is None or isinstance(v, int | float | Tensor)})
+        for module in model.modules()
+    ]
+    yield
+    for module, before in held:
+        now = vars(module)
+        if any(
+            isinstance(now.get(name), Tensor) and now[name] is not value for name, value in before.items()
+        ):
+            # Not what has become a module or a parameter of its own.
+            now.update({n: v for n, v in before.items() if n in now and n != "training"})
 
 
 def _rates(module: nn.Module, keyed: bool) -> list[str]:
