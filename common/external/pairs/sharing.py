@@ -52,7 +52,7 @@ def kept_state(error: KeptStateError, opened: LoadedPair) -> Diagnosis | None:
     name, side, inputs = (
         ("Keras", opened.torch, opened.inputs[1]) if keras else ("torch", opened.keras, opened.inputs[0])
     )
-    if side.repeated(inputs) > limits.LIVE_FLOAT64:
+    if side.repeated(inputs):
         return None
     why = Explanation(
         "state:kept",

@@ -158,7 +158,8 @@ class Session(Service):
         self.about = f"a forward pass of {self._target} in training"
         with self._part("passes").remembering(self._model):
             first, second = (self._pass(inputs, training=True, taps=False)["outputs"] for _ in range(2))
-        return max((tensor_deviation(value, second[name]) for name, value in first.items()), default=0.0)
+        differ = [(value, second[name]) for name, value in first.items() if not same(value, second[name])]
+        return max((tensor_deviation(*both) for both in differ), default=0.0)
 
     def unregistered_parameters(self, inputs: Array | Arrays) -> list[str]:
         self.about = f"a forward pass of {self._target}"
