@@ -20,7 +20,7 @@ from parity.common.external.mapping.graphs import assign
 from parity.common.external.mapping.trial import AGREES, WRONG, Bench, Inputs, Trial, constant_of
 from parity.common.external.process.pass_result import Array
 from parity.common.external.process.worker import ExternalWorker
-from parity.common.spec.external.mapping import Mapping, Pair
+from parity.common.spec.external.mapping import ALSO_FITS, Mapping, Pair
 
 # How many times closer the right one of several has to be.
 _CLEARLY = 30.0
@@ -137,6 +137,7 @@ class _Search:
         self._exchange_branches()
         self._exchange_wrong()
         self._take_back()
+        self._follow_siblings()
 
     def _exchange_branches(self) -> None:
         """Exchange whole branches where more agrees so: of the best pairs, and, where single layers of branches were exchanged, of those that were given."""
@@ -250,6 +251,29 @@ class _Search:
             # tensors of each of them.
             if not self._spoils(pairs, trial):
                 self.pairs = pairs
+
+    def _follow_siblings(self) -> None:
+        """Give components that deviate the rules of those of their signature that agree, where all of these have the same.
+
+        Behind what truly differs, no rule makes one of them agree.
+        """
+        trial = self.bench.try_out(self.pairs)
+        rules: dict[object, set[tuple[str, ...]]] = {}
+        for place, part in enumerate(self.parts):
+            if trial.deviations.get(place, math.inf) <= AGREES:
+                rules.setdefault(part.signature, set()).add(self._rules_of(place))
+        for place, part in enumerate(self.parts):
+            agreed = rules.get(part.signature, set())
+            if trial.deviations.get(place, 0.0) > WRONG and len(agreed) == 1 and not self.is_fixed(place):
+                for index, rule in zip(part.pairs, *agreed, strict=True):
+                    pair = self.pairs[index]
+                    if pair.rule != rule:
+                        left = [said for said in (pair.doubt or "").split("; ") if ALSO_FITS not in said]
+                        given = {"rule": rule, "doubt": "; ".join(left) or None}
+                        self.pairs[index] = pair.model_copy(update=given)
+
+    def _rules_of(self, place: int) -> tuple[str, ...]:
+        return tuple(self.pairs[index].rule for index in self.parts[place].pairs)
 
     def _spoils(
         self, pairs: Sequence[Pair], trial: Trial, but: Collection[int] = (), inject: bool = True

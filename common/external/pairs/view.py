@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -46,6 +47,8 @@ _FLOAT32 = float(np.finfo(np.float32).eps)
 DROPS = "that drops a share of"
 # Operations of Keras's that are tried in the place of one of torch's, the likeliest first.
 _TRIED = 12
+# What stands between names in what an expression is called.
+_NAMES = re.compile(r"[\s(),\[\]]+")
 # So many numbers of Keras's are tried in torch's code.
 _MOST_NUMBERS = 6
 # Operations of torch's that are tried without.
@@ -163,7 +166,9 @@ class View:
 
     def _doubtful_in(self, expressions: Iterable[Expression]) -> list[str]:
         texts = {part.text for each in expressions for part in each.parts()}
-        return sorted(text for text in texts if {text, text.rpartition("/")[0]} & self._doubtful)
+        # What a part is called without being read further ('complex(a/real, a/imag)') is made of names, too.
+        names = {name for text in texts for name in _NAMES.split(text)}
+        return sorted(name for name in names if {name, name.rpartition("/")[0]} & self._doubtful)
 
     def seen(self) -> frozenset[int]:
         """What Keras computes on the way to the place, by number, that torch's model gives, as it is now."""
