@@ -50,6 +50,12 @@ class LiveState(Live):
                         found.setdefault(slot, {})[named[id(variable)]] = own
         return found
 
+    def groups(self) -> list[list[str]]:
+        """Those of each optimizer that was built, and that the model has."""
+        named = {id(v): name for name, v in without_ties(self.tensors()).items()}
+        built = (each._trainable_variables for each in self._optimizers if each.built)
+        return [[named[id(v)] for v in variables if id(v) in named] for variables in built]
+
     def slot_factors(self, slot: str) -> dict[str, float]:
         """By which torch's slot is multiplied to be Keras's."""
         found = {}

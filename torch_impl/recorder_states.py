@@ -47,6 +47,12 @@ class LiveState(Live):
                         found.setdefault(canonical.get(slot, slot), {})[name] = value
         return found
 
+    def groups(self) -> list[list[str]]:
+        """Those of each optimizer that the model has."""
+        named = {id(parameter): name for name, parameter in names.trained(self._model).items()}
+        held = ([id(p) for group in each.param_groups for p in group["params"]] for each in self._optimizers)
+        return [[named[key] for key in keys if key in named] for keys in held]
+
     def slot_factors(self, slot: str) -> dict[str, float]:
         """By which Keras's slot is multiplied to be torch's."""
         found = {}

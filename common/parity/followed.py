@@ -24,7 +24,16 @@ from parity.common.parity.rounding import (
 )
 from parity.common.parity.sample_ids import steps_of_other_samples
 from parity.common.record import RunRecord
-from parity.common.record.followed import ADDED, AVERAGED, MEAN, Measure, identity_of, measured, read_measures
+from parity.common.record.followed import (
+    ADDED,
+    AVERAGED,
+    MEAN,
+    THROUGH,
+    Measure,
+    identity_of,
+    measured,
+    read_measures,
+)
 from parity.common.spec import ScriptInfo
 
 Status = Literal["agrees", "undecided", "differs", "inherits", "not recorded"]
@@ -112,7 +121,8 @@ def followed_stages(reference: RunRecord, candidate: RunRecord) -> list[Followed
         if each.reference or each.difference:
             stage = "update" if each.stage.startswith("slots/") else each.stage
             by_stage.setdefault(stage, {}).setdefault(each.step, []).append(each)
-    loss = _loss(reference, candidate, alike, rounding, rounded)
+    through = {step: _wider(rows, rounding) for step, rows in by_stage.get(THROUGH, {}).items()}
+    loss = _loss(reference, candidate, alike, rounding, rounded, through)
     moved: dict[int, dict[str, float]] = {}
     for each in measures:
         if each.stage == AVERAGED["momentum"]:
@@ -124,6 +134,7 @@ def followed_stages(reference: RunRecord, candidate: RunRecord) -> list[Followed
             alike,
             rounding,
             moved,
+            through,
         )
         for name in ("gradients", "buffers")
     )
@@ -144,6 +155,14 @@ def followed_stages(reference: RunRecord, candidate: RunRecord) -> list[Followed
     ):
         update = replace(update, status="inherits", text=f"as the learning rate does; {update.text}")
     return [loss, gradients, update, buffers]
+
+
+def _wider(rows: Sequence[Measure], rounding: Rounding) -> dict[str, float]:
+    """How many times what rounding explains a gradient may be off by tensor, as it goes through weights that another optimizer has updated.
+
+    Where all weights are off by a unit of rounding, the limit is what it is without.
+    """
+    return {each.tensor: 1 + each.reference / rounding.eps for each in rows}
 
 
 def added_to_gradients(measures: Sequence[Measure], step: int | None = None) -> list[Measure]:
@@ -220,14 +239,16 @@ def _loss(
     steps: Sequence[int],
     rounding: Rounding,
     rounded: Mapping[int, float],
+    through: Mapping[int, Mapping[str, float]],
 ) -> FollowedStage:
-    """The loss; rounded: by step what the candidate's has more for a reason that counts for nothing."""
+    """The loss; rounded: by step what the candidate's has more for a reason that counts for nothing. through: by step as `_wider`."""
     ours, theirs = ([int(s - r.steps[0]) for s in steps if s in r.steps] for r in (reference, candidate))
     if not ours or len(ours) != len(theirs):
         return FollowedStage("loss", "not recorded", "at no followed step with the same samples")
     first, second = reference.loss[ours], candidate.loss[theirs]
     norms = (reference.columns[name][ours] for name in ("gradient_norm", "parameter_norm"))
-    within, beyond = rounding.loss(first, *norms)
+    wider = np.array([max(through.get(step, {}).values(), default=1.0) for step in steps])
+    within, beyond = (limit * wider for limit in rounding.loss(first, *norms))
     with np.errstate(invalid="ignore"):
         more = np.array([rounded.get(step, 0.0) for step in steps])
         apart = np.where(np.isfinite(first) & np.isfinite(second), np.abs(first + more - second), np.inf)
@@ -255,32 +276,35 @@ def _normwise(
     steps: Sequence[int],
     rounding: Rounding,
     moved: Mapping[int, Mapping[str, float]] = {},
+    through: Mapping[int, Mapping[str, float]] = {},
 ) -> FollowedStage:
     """Gradients, or buffers: tensors that products have made, by their norms.
 
-    moved: of each step, how many times as far as they should some running averages move.
+    moved: of each step, how many times as far as they should some running averages move. through: of each step, as `_wider`.
     """
     if not by_step:
         words = "the models have none" if steps and name == "buffers" else "at no step with the same samples"
         return FollowedStage(name, "not recorded", words)
     beyond = rounding.gross_gradient if "gradients" in name else rounding.gross
-    levels, deviations, large = [], [], []
+    levels, deviations, large, limits = [], [], [], []
     worst: list[Measure | None] = []
     rare = 0
     for step in steps:
         rows = by_step.get(step, [])
         total = math.sqrt(sum(each.reference**2 for each in rows))
+        smooth = [rounding.smooth * through.get(step, {}).get(each.tensor, 1.0) for each in rows]
         shares = [
-            each.difference / max(rounding.smooth * (each.reference + total), np.finfo(float).tiny)
-            for each in rows
+            each.difference / max(limit * (each.reference + total), np.finfo(float).tiny)
+            for each, limit in zip(rows, smooth, strict=True)
         ]
         far = [
-            each.difference > max(beyond * each.reference + 8 * rounding.smooth * total, 0.0) for each in rows
+            each.difference > max(beyond * each.reference + 8 * limit * total, 0.0)
+            for each, limit in zip(rows, smooth, strict=True)
         ]
         place = int(np.argmax(shares)) if rows else 0
         level = _AGREES if not rows or shares[place] <= 1 else _DIFFERS if any(far) else _UNDECIDED
         if level and (
-            rounding.proof or _is_multiple(rows, rounding) or _moves_alike(rows[place], moved.get(step, {}))
+            rounding.proof or _is_multiple(rows, smooth) or _moves_alike(rows[place], moved.get(step, {}))
         ):
             level = _DIFFERS
         if any(each.only for each in rows):
@@ -291,20 +315,19 @@ def _normwise(
         large.append(units > 1)
         levels.append(level)
         worst.append(rows[place] if rows else None)
+        limits.append(smooth[place] if rows else rounding.smooth)
         deviations.append(_relative(rows[place], total) if rows else 0.0)
     off: NDArray[np.int64] = np.array(levels)
     if not off.any():
         text = f"{_most(by_step)} tensors, within {max(deviations):.1e}"
-        return _stage(name, steps, off, np.array(deviations), np.full(len(off), rounding.smooth), text)
+        return _stage(name, steps, off, np.array(deviations), np.array(limits), text)
     row = int(np.argmax(off == off.max()))
     first = worst[row]
     assert first is not None
     rows = by_step[steps[row]]
     total = math.sqrt(sum(each.reference**2 for each in rows))
     apart = [
-        each
-        for each in rows
-        if each.only or not each.difference <= rounding.smooth * (each.reference + total)
+        each for each in rows if each.only or not each.difference <= limits[row] * (each.reference + total)
     ]
     text = _words(first) + _listed(apart, rows)
     undecided = int((off == _UNDECIDED).sum())
@@ -316,7 +339,7 @@ def _normwise(
     elif off.max() == _UNDECIDED and not rounding.proof and 2 * max(undecided - rare, steady) > len(off):
         off = np.where(off == _UNDECIDED, _DIFFERS, off)  # flips are rare, and this is at every other step
     off = _settled(off, np.array(large), rounding)
-    return _stage(name, steps, off, np.array(deviations), np.full(len(off), rounding.smooth), text)
+    return _stage(name, steps, off, np.array(deviations), np.array(limits), text)
 
 
 def _steady(rows: Sequence[Measure]) -> int:
@@ -341,15 +364,18 @@ def _moves_alike(row: Measure, moved: Mapping[str, float]) -> bool:
     return row.stage == "buffers" and row.tensor in moved and len(factors) > 1 and np.ptp(factors) <= _ALIKE
 
 
-def _is_multiple(rows: Sequence[Measure], rounding: Rounding) -> bool:
-    """Whether gradients are those of the reference times one number, up to rounding: a unit that flips changes their direction."""
+def _is_multiple(rows: Sequence[Measure], limits: Sequence[float]) -> bool:
+    """Whether the gradients that are off are those of the reference times one number, up to what each may be off: a unit that flips changes
+    their direction.
+    """
     total = math.sqrt(sum(each.reference**2 for each in rows))
-    largest = max(rows, key=lambda each: each.reference)
-    return len(rows) > 1 and all(
+    allowed = [limit * (each.reference + total) for each, limit in zip(rows, limits, strict=True)]
+    off = [(each, most) for each, most in zip(rows, allowed, strict=True) if not each.difference <= most]
+    largest = max((each for each, _ in off), key=lambda each: each.reference)
+    return len(off) > 1 and all(
         math.isfinite(each.difference)
-        and math.hypot(each.residual, (each.factor - largest.factor) * each.reference)
-        <= rounding.smooth * (each.reference + total)
-        for each in rows
+        and math.hypot(each.residual, (each.factor - largest.factor) * each.reference) <= most
+        for each, most in off
     )
 
 

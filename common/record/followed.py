@@ -44,6 +44,9 @@ CARRIED = "gradient of the step before"
 MEMORY = "memory of optimizer"
 # An update that is the reference's plus a number times the weights, or plus a number times its momentum.
 DECAYED, MOVED = "decayed update", "momentum of update"
+# Of several optimizers: by how much the weights that the others have updated in the same step are off, as a share of them. A gradient
+# that goes through these is off, too.
+THROUGH = "weights of other optimizers"
 # A running average that moves otherwise, as `fits.averaged` has it; an average that takes in weights from before the update.
 AVERAGED = {"momentum": "momentum of average", "variance": "variance of average"}
 OLD_WEIGHTS = "average of old weights"
@@ -73,7 +76,7 @@ class Measure:
     reference's is closest. residual: the L2 norm of what is then left; of updates, beyond what rounding of the weights makes. ulps: of updates and slots, which are elementwise, the
     largest |difference| in units of rounding: eps (|r| + rms(r)), after 4 eps |weight| for the rounding of the weight itself.
     Of the stages that say what a difference is made of (`ADDED` to `OLD_WEIGHTS`), factor: the number that was found, and
-    reference: of `ADDED` the norm of the weights.
+    reference: of `ADDED` the norm of the weights, of `THROUGH` the share.
     only: 'reference' or 'candidate' where the other has no such tensor, or "".
     """
 
@@ -322,6 +325,7 @@ class Follower:
             self._measures += [one for one in both if one.difference > _GROSS * one.reference]
         if not unsure:
             self._measures += self._averages(step, after, now)
+        self._measures += self._through(step, after, now)
         for slot in (slot for slot in sorted(kept) if self._shared(slot, kept, own)):
             theirs, mine = (
                 {
@@ -354,6 +358,21 @@ class Follower:
             if averaged_weights(name, before, after, made[name], trained, self._eps):
                 found.append(Measure(step, OLD_WEIGHTS, name, 1.0, 0.0))
         return found
+
+    def _through(self, step: int, after: State, now: State) -> list[Measure]:
+        """Measure what the optimizers' gradients may have gone through. after, now: all tensors behind the step, of both."""
+        groups = [[name for name in names if name in after] for names in self._live.groups()]
+        norms = [
+            [math.hypot(*(np.linalg.norm(one[name]) for name in names)) for names in groups]
+            for one in ({name: _minus(after[name], now[name]) for names in groups for name in names}, after)
+        ]
+        off = [apart / max(norm, np.finfo(float).tiny) for apart, norm in zip(*norms, strict=True)]
+        return [
+            Measure(step, THROUGH, name, sum(off) - own, 0.0)
+            for own, names in zip(off, groups, strict=True)
+            for name in names
+            if sum(off) > own
+        ]
 
     def _with_added(self, name: str, gradient: Any, sign: int) -> Any:
         """A gradient with what the script adds to it itself, or without."""

@@ -37,6 +37,10 @@ class Live(ABC):
     def slot_factors(self, slot: str) -> Mapping[str, float]:
         """Return by tensor by which a slot of the other framework is multiplied to have this one's meaning; NaN where that is not known."""
 
+    @abstractmethod
+    def groups(self) -> list[list[str]]:
+        """Return the names of the tensors that each optimizer updates."""
+
     def first_names(self) -> dict[str, str]:
         """Return of each name of a tensor the first one of the same tensor."""
         first = {id(tensor): name for name, tensor in without_ties(self.tensors()).items()}
