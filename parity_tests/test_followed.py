@@ -23,6 +23,7 @@ from parity.common.external.scripts.followed_causes import (
     of_update,
     scaled,
 )
+from parity.common.external.scripts.outlines import setting_differences
 from parity.common.external.scripts.recorded import diagnose_recorded, mapped
 from parity.common.parity import followed as followed_stage
 from parity.common.parity.compare import Comparison
@@ -36,6 +37,7 @@ from parity.common.record.followed import (
     CARRIED,
     MEMORY,
     MOVED,
+    THROUGH,
     Measure,
     StateKeeper,
     measured,
@@ -101,6 +103,15 @@ CASES = [
 def test_the_first_gradients_of_several_optimizers_are_kept(runs: Path) -> None:
     found = read_record(runs / "two").state("first_gradients")
     assert len(found) == 4 and all(np.any(value) for value in found.values())
+
+
+@pytest.mark.slow
+def test_each_of_several_optimizers_is_described(runs: Path) -> None:
+    told_apart, _ = setting_differences(runs / "two", runs / "two_momentum")
+    assert any(line.startswith("optimizer 1: momentum is 0.9 and 0.8") for line in told_apart), told_apart
+    assert not any(line.startswith("optimizer 2") for line in told_apart)
+    assert any(each.stage == THROUGH for each in read_measures(runs / "two_"))
+    assert not any(each.stage == THROUGH for each in read_measures(runs / "torch_"))
 
 
 @pytest.mark.slow
@@ -217,6 +228,40 @@ def test_a_norm_that_is_one_number_wherever_gradients_differ_is_a_clip() -> None
     assert not clips_alone(
         [*plain, Measure(9, "gradients", "w", 2.0, 0.0)], 1e-6
     )  # a larger norm is let through
+
+
+def test_a_gradient_through_weights_that_another_optimizer_has_updated_is_off_as_these_are() -> None:
+    rounding = Rounding(2**-23, False, 2, 16)
+    off = 4 * rounding.smooth
+
+    def status(share: float, factor: float = 1.0) -> str:
+        rows = [Measure(0, "gradients", "d", 1.0, 0.0), Measure(0, "gradients", "g", 1.0, off, factor, off)]
+        through = {0: {"g": 1 + share / rounding.eps}}
+        return followed_stage._normwise("gradients", {0: rows}, [0], rounding, through=through).status
+
+    assert status(0.0) == "undecided" and status(4 * rounding.eps) == "agrees"
+    # By weights that are far off nothing is hidden but what they can make.
+    rows = [
+        Measure(0, "gradients", "g", 1.0, 0.1, 1.1, 1e-9),
+        Measure(0, "gradients", "h", 1.0, 0.1, 1.1, 1e-9),
+    ]
+    through = {0: dict.fromkeys("gh", 1 + 1e-5 / rounding.eps)}
+    assert (
+        followed_stage._normwise("gradients", {0: rows}, [0], rounding, through=through).status == "differs"
+    )
+
+
+def test_gradients_of_one_of_two_models_that_are_a_number_times_the_others_differ() -> None:
+    rounding = Rounding(2**-23, False, 2, 16)
+
+    def status(*factors: float) -> str:
+        rows = [
+            Measure(0, "gradients", name, 1.0, abs(k - 1), k) for name, k in zip("abcd", factors, strict=True)
+        ]
+        return followed_stage._normwise("gradients", {0: rows}, [0], rounding).status
+
+    assert status(1, 1, 1.0005, 1.0005) == "differs"
+    assert status(1, 1, 1.0005, 1.0003) == status(1, 1, 1, 1.0005) == "undecided"
 
 
 def test_what_some_tensors_differ_by_is_told_where_it_is_one_number() -> None:

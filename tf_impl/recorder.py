@@ -41,7 +41,7 @@ from parity.common.spec.external.mapping import Mapping as TensorMapping
 from parity.common.state.canonical import State
 from parity.tf_impl import runtime
 from parity.tf_impl.external import names
-from parity.tf_impl.external.outline import outline
+from parity.tf_impl.external.outline import describe, outline
 from parity.tf_impl.legacy.keras2 import is_keras2
 from parity.tf_impl.private_names import CommonVariable
 from parity.tf_impl.recorder_observer import ModelObserver
@@ -173,7 +173,10 @@ class Recorder(ScriptRecorder):
             out, script_info, facts, order, every, _LAG if on_gpu else 0, kept, observer, overwrite
         )
         self._state("initial", self._final_state())
-        self._write_outline(lambda: outline(model, model.name, None, only))
+        self._write_outline(
+            lambda: outline(model, model.name),
+            lambda: [describe(each, model) for each in self._optimizers],
+        )
         self._cost = 0.0
         self._before: list[tf.Variable] = []
         self._first = [_like(variable) for variable in self._live] if self.writes else []

@@ -45,7 +45,7 @@ from parity.common.spec.external.mapping import Mapping as TensorMapping
 from parity.common.state.canonical import State
 from parity.torch_impl import runtime
 from parity.torch_impl.external import names
-from parity.torch_impl.external.outline import outline
+from parity.torch_impl.external.outline import describe, outline
 from parity.torch_impl.private_names import DTensor
 from parity.torch_impl.recorder_observer import ModelObserver
 from parity.torch_impl.recorder_states import LiveState
@@ -195,7 +195,10 @@ class Recorder(ScriptRecorder):
         self._copied = False  # whether `_before` holds the parameters before this step's update
         if initial:
             self._state("initial", initial)
-        self._write_outline(lambda: outline(self._model, type(self._model).__qualname__, None, only))
+        self._write_outline(
+            lambda: outline(self._model, type(self._model).__qualname__),
+            lambda: [describe(each, self._model) for each in self._optimizers],
+        )
         self._layers = self._watched(model, taps)
         self._hooks: list[Any] = []
         if not self._optimizers:

@@ -239,7 +239,7 @@ def _loss(
     steps: Sequence[int],
     rounding: Rounding,
     rounded: Mapping[int, float],
-    through: Mapping[int, Mapping[str, float]],
+    through: Mapping[int, Mapping[str, float]] = {},
 ) -> FollowedStage:
     """The loss; rounded: by step what the candidate's has more for a reason that counts for nothing. through: by step as `_wider`."""
     ours, theirs = ([int(s - r.steps[0]) for s in steps if s in r.steps] for r in (reference, candidate))

@@ -240,12 +240,11 @@ def outline_of(record: RunRecord) -> dict[str, Any]:
 
 def _settings(record: RunRecord) -> list[tuple[str, float]]:
     """The numbers that an optimizer is set to."""
+    outline = outline_of(record)
     try:
-        settings = (outline_of(record).get("optimizer") or {}).get("settings") or {}
+        infos = [outline.get("optimizer") or {}, *(outline.get("optimizers") or ())]
+        settings = [item for info in infos for item in (info.get("settings") or {}).items()]
     except AttributeError:
         return []
-    return [
-        (name, float(value))
-        for name, value in settings.items()
-        if isinstance(value, float) and name != "learning_rate"
-    ]
+    found = [(name, float(value)) for name, value in settings if isinstance(value, float)]
+    return [each for each in dict.fromkeys(found) if each[0] != "learning_rate"]

@@ -28,7 +28,7 @@ from parity.common.record.script_taps import Fingerprint, TapWriter, is_tapped
 from parity.common.record.writer import ROW
 from parity.common.spec import Placement, ScriptInfo
 from parity.common.spec.external.mapping import Mapping, read_mapping
-from parity.common.spec.external.outline import Outline
+from parity.common.spec.external.outline import OptimizerInfo, Outline
 from parity.common.state.canonical import State, save_state
 
 NAN = math.nan
@@ -271,12 +271,16 @@ class ScriptRecorder:
         """Write a state: 'initial', 'first_gradients' or 'final'."""
         self._guarded(save_state, self._folder / f"{which}.safetensors", state)
 
-    def _write_outline(self, describe: Callable[[], Outline]) -> None:
-        """Write what the model and its optimizer consist of, for the diagnosis; what cannot be read has none."""
+    def _write_outline(
+        self, describe: Callable[[], Outline], optimizers: Callable[[], list[OptimizerInfo]]
+    ) -> None:
+        """Write what the model and its optimizers consist of, for the diagnosis; what cannot be read has none."""
         if not self.writes:
             return
         try:
-            text = describe().to_dict()
+            outline, infos = describe(), optimizers()
+            of = {"optimizer": infos[0]} if len(infos) == 1 else {"optimizers": tuple(infos)}
+            text = outline.model_copy(update=of).to_dict()
         except Exception as error:  # code of the user's own model, which a recorder must not stop
             text = {"error": f"{type(error).__name__}: {error}"}
         self._guarded(write_json, self._folder / OUTLINE, text)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from parity.common.base.errors import RecordError
 from parity.common.base.words import listed
-from parity.common.external.lint.lint import audit, same
+from parity.common.external.lint.lint import audit, optimizer_differences, same
+from parity.common.external.lint.optimizer_settings import OPTIMIZERS
 from parity.common.external.lint.settings import said
 from parity.common.record.files import parse, read_json
 from parity.common.record.script import OUTLINE
@@ -27,15 +28,22 @@ def setting_differences(reference: Path, candidate: Path) -> tuple[list[str], li
         return _together(_alike(first, second)), []
     swapped = first.framework == "torch"
     keras, torch = (second, first) if swapped else (first, second)
+    several = zip(keras.optimizers, torch.optimizers, strict=False)
+    found = [("optimizer", one) for one in audit(keras, torch).differences] + [
+        (f"optimizer {number}", one)
+        for number, (ours, theirs) in enumerate(several, 1)
+        if ours.kind in OPTIMIZERS and theirs.kind in OPTIMIZERS
+        for one in optimizer_differences(ours, theirs, [])
+    ]
     told: list[tuple[str, str]] = []
-    for one in audit(keras, torch).differences:
+    for label, one in found:
         # Recorders trace no pass, so functions are not known, and what was begun with is compared itself.
         if one.changes in ("layout", "initial values"):
             continue
         if one.setting == "counterpart" or (one.setting == "kind" and one.keras is not None):
             continue
         values = [one.torch_value, one.keras_value] if swapped else [one.keras_value, one.torch_value]
-        layers = " and ".join(dict.fromkeys(filter(None, (one.keras, one.torch)))) or "optimizer"
+        layers = " and ".join(dict.fromkeys(filter(None, (one.keras, one.torch)))) or label
         row = f" (row {one.row} of DIFFERENCES)" if one.row else ""
         told.append((layers, f"{one.setting} is {said(values[0])} and {said(values[1])}{row}"))
     return _together(told), []
@@ -76,6 +84,8 @@ def _alike(first: Outline, second: Outline) -> Iterator[tuple[str, str]]:
     ]
     if first.optimizer is not None and second.optimizer is not None:
         pairs.append(("optimizer", first.optimizer, second.optimizer))
+    several = enumerate(zip(first.optimizers, second.optimizers, strict=False), 1)
+    pairs += [(f"optimizer {number}", *two) for number, two in several]
     for name, ours, others in pairs:
         # One class of two scripts' own modules is one.
         kinds = [one.type.rpartition(".")[2] for one in (ours, others)]

@@ -102,7 +102,7 @@ class Outline(Spec):
     order: path of a layer or operation for each of their calls. Without a traced pass, layers stand in the order
     of their definition with no calls, and inputs, outputs, unused and order are empty, and the only operations
     are `activation` arguments. trained_by: what a Keras model is trained by other than a cross-entropy of classes: a method of its own,
-    or the loss that it is compiled with. rebuilt: a line that says so where it was built again in another version of the framework. compiled: the optimizer of its `compile`, which is not what it is trained by here.
+    or the loss that it is compiled with. optimizers: of a script with several, in its order, and then no `optimizer`. rebuilt: a line that says so where it was built again in another version of the framework. compiled: the optimizer of its `compile`, which is not what it is trained by here.
     """
 
     framework: Literal["tensorflow", "torch"]
@@ -121,6 +121,7 @@ class Outline(Spec):
     unused: tuple[str, ...] = ()
     used: tuple[str, ...] = ()
     optimizer: OptimizerInfo | None = None
+    optimizers: tuple[OptimizerInfo, ...] = ()
     trained_by: str = ""
     rebuilt: str = ""
     compiled: OptimizerInfo | None = None
