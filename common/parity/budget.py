@@ -134,6 +134,7 @@ def ensemble_budget(base: RunRecord, members: Sequence[RunRecord]) -> Budget:
                 f"{member.folder}: skipped other steps than {base.folder}, so that rounding decides what overflows;"
                 " take a smaller loss_scale.initial or a longer growth_interval"
             )
+        _check_beginning(base, member)
         if not _finite(member):
             raise NotComparableError(f"{member.folder}: not finite everywhere, so it measures no rounding")
     curves, ulp = {}, float(np.finfo(base.run_info.master_dtype).eps)
@@ -155,6 +156,20 @@ def ensemble_budget(base: RunRecord, members: Sequence[RunRecord]) -> Budget:
     source = f"{FLOOR_MULTIPLE:g} x {base.run_info.precision} noise floor of {len(members)} {base.label}"
     budget = Budget(source, curves, states, evaluation)
     return _with_rounding(budget, [_rounded(base, exact)]) if exact else budget
+
+
+def _check_beginning(base: RunRecord, member: RunRecord) -> None:
+    """Raise NotComparableError where a script's permuted run is off at its first step by more than rounding makes: it is of another version of it."""
+    rounding = Rounding.of(base, member)
+    if base.train_spec is not None or rounding.proof:
+        return
+    for name in CURVES:
+        far, most = column_deviation(name, base, member)[0], rounding.first_steps(name, base)[0]
+        if far > most:
+            raise NotComparableError(
+                f"{member.folder}: its {name.replace('_', ' ')} at the first step is off by {far:.2g} from that of {base.folder}, and another order of"
+                f" its samples makes {most:.1g} at most; give permuted runs of that script as it is, without what draws random numbers (dropout)"
+            )
 
 
 def _apart(base: RunRecord, members: Sequence[RunRecord]) -> tuple[list[RunRecord], list[RunRecord]]:

@@ -37,6 +37,7 @@ from parity.common.record.followed import (
 from parity.common.spec import ScriptInfo
 
 Status = Literal["agrees", "undecided", "differs", "inherits", "not recorded"]
+FIRST_GRADIENTS = "first gradients"
 _AGREES, _UNDECIDED, _DIFFERS = range(3)
 _WORDS: tuple[Status, ...] = ("agrees", "undecided", "differs")
 # One step in so many may have a unit flipped by rounding.
@@ -78,7 +79,7 @@ def first_gradients_stage(reference: RunRecord, candidate: RunRecord) -> Followe
         for record in (reference, candidate)
     )
     rows = [row for row in measured(0, "gradients", ours, theirs) if row.reference or row.difference]
-    return _normwise("first gradients", {0: rows}, [0], Rounding.of(reference, candidate))
+    return _normwise(FIRST_GRADIENTS, {0: rows}, [0], Rounding.of(reference, candidate))
 
 
 def is_followed(record: RunRecord) -> bool:
@@ -461,7 +462,7 @@ def _stage(
     off = np.flatnonzero(levels == levels.max()) if levels.any() else np.empty(0, np.int64)
     row = int(off[0]) if len(off) else int(np.argmax(deviations))
     status = _WORDS[int(levels.max(initial=0))]
-    if len(off):
+    if len(off) and name != FIRST_GRADIENTS:
         text += f" (at step {steps[row]}, and in all at {len(off)} of {len(steps)} followed steps)"
     step = steps[row] if len(off) else None
     return FollowedStage(name, status, text, step, len(off), float(deviations[row]), float(allowed[row]))

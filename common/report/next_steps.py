@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from parity.common import recipes
 from parity.common.base.files import numbered_folders
 from parity.common.diagnosis.result import Diagnosis
@@ -34,6 +36,7 @@ class NextStep(NamedTuple):
         return f"{self.why}: {self.command}" if self.command else self.why
 
 
+_IN_FLOAT64 = "record both scripts in float64 (model.double(), inputs too): there rounding explains nothing"
 _PAIR_IN_FLOAT64 = NextStep("repeat the command with --precision float64, where rounding hides nothing")
 
 
@@ -131,21 +134,29 @@ def _more_proof(reference: RunRecord, candidate: RunRecord, floor_missing: bool)
                     " backward: it saw no gradients"
                 )
             ]
-        return [
-            NextStep(
-                "record both scripts in float64 (model.double(), inputs too): there rounding explains nothing"
-            )
-        ]
+        return [NextStep(_IN_FLOAT64)]
+    if not all(map(_has_optimizer, (reference, candidate))):
+        # To follow is to update by the reference's gradients, which an optimizer of one's own does not ask for.
+        return [NextStep(_IN_FLOAT64), _in_other_orders(reference, candidate)]
     kept = (reference.folder / STATES).is_dir()
     first = "" if kept else "the reference with states=True and "
     followed = f"record {first}the candidate once more with follow=, which judges each step by itself"
     return [
         *([] if _is_replicated_tensorflow(candidate) else [NextStep(followed)]),
-        NextStep(
-            "or record four runs with order=1 to order=4, which show what rounding alone does",
-            _command("compare", reference, candidate, " --floor ORDERED_RUN..."),
-        ),
+        _in_other_orders(reference, candidate),
     ]
+
+
+def _in_other_orders(reference: RunRecord, candidate: RunRecord) -> NextStep:
+    return NextStep(
+        "or record four runs of the reference with order=1 to order=4, which show what rounding alone does",
+        _command("compare", reference, candidate, " --floor ORDERED_RUN..."),
+    )
+
+
+def _has_optimizer(record: RunRecord) -> bool:
+    """Whether a script's recorder was given one, whose learning rates it then has."""
+    return bool(np.isfinite(record.columns["learning_rate"]).any())
 
 
 def _is_replicated_tensorflow(record: RunRecord) -> bool:
