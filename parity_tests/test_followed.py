@@ -47,6 +47,7 @@ from parity.common.record.followed import (
     worst_of,
 )
 from parity.common.record.header import header_of, read_header, write_summary
+from parity.common.record.script_checks import ZEROED
 from parity.common.report.next_steps import _more_proof
 from parity.common.spec import Placement, ScriptInfo
 from parity.common.spec.external.mapping import read_mapping
@@ -110,6 +111,7 @@ def test_the_first_gradients_of_several_optimizers_are_kept(runs: Path) -> None:
 def test_each_of_several_optimizers_is_described(runs: Path) -> None:
     told_apart, _ = setting_differences(runs / "two", runs / "two_momentum")
     assert any(line.startswith("optimizer 1: momentum is 0.9 and 0.8") for line in told_apart), told_apart
+    assert ZEROED in api.check(runs / "two_").unchecked and not api.check(runs / "torch_").unchecked
     assert any(each.stage == THROUGH for each in read_measures(runs / "two_"))
     assert not any(each.stage == THROUGH for each in read_measures(runs / "torch_"))
 

@@ -15,7 +15,7 @@ from parity.common.record import RunRecord, read_record
 from parity.common.record.files import read_json
 from parity.common.record.invariants import INVARIANTS, REPLICAS
 from parity.common.record.script import NOTES
-from parity.common.record.script_checks import ORDER, SHARES
+from parity.common.record.script_checks import ORDER, SHARES, checkable
 from parity.common.spec import ScriptInfo
 
 # Strategies whose replicas have whole parameters, which runs compare; see docs/reference/record.md.
@@ -55,6 +55,16 @@ class Checked(Answer):
         return [name for name in INVARIANTS if compared or name != REPLICAS]
 
     @property
+    def unchecked(self) -> list[str]:
+        """The names of what a script's recorder checks where it is given one optimizer, and this one was not or could not."""
+        info = self.record.run_info
+        if not isinstance(info, ScriptInfo) or not info.invariants:
+            return []
+        torch = info.framework == "torch"
+        every = checkable(optimizer=True, gradients=torch, modes=False, ranks=1, sharded=False)
+        return [name for name in every if name not in info.invariants]
+
+    @property
     def notes(self) -> dict[str, int]:
         """What is worth a look and may well be meant, with the step at which it was seen first."""
         path = self.record.folder / NOTES
@@ -77,9 +87,10 @@ class Checked(Answer):
         if self.verdict == "unchecked":
             console.tell(f"? {name}: nothing was checked while it trained ({steps})")
         elif self.verdict == "unbroken":
+            left = f"; not checked, as that takes one optimizer and whole parameters: {', '.join(self.unchecked)}"
             console.tell(
-                f"✓ {name}: nothing was broken in {steps}; checked: {', '.join(_SEEN_BY.get(c, c) for c in self.checked)}; not seen without another run:"
-                " a wrong loss, setting or input (parity compare)"
+                f"✓ {name}: nothing was broken in {steps}; checked: {', '.join(_SEEN_BY.get(c, c) for c in self.checked)}{left if self.unchecked else ''};"
+                " not seen without another run: a wrong loss, setting or input (parity compare)"
             )
         for text, step in self.notes.items():
             console.tell(f"· {name}: step {step}: worth a look: {text}")

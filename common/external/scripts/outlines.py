@@ -46,7 +46,17 @@ def setting_differences(reference: Path, candidate: Path) -> tuple[list[str], li
         layers = " and ".join(dict.fromkeys(filter(None, (one.keras, one.torch)))) or label
         row = f" (row {one.row} of DIFFERENCES)" if one.row else ""
         told.append((layers, f"{one.setting} is {said(values[0])} and {said(values[1])}{row}"))
-    return _together(told), []
+    return _together([*told, *_pools(first, second)]), []
+
+
+def _pools(first: Outline, second: Outline) -> list[tuple[str, str]]:
+    """Poolings by the maximum that are by the mean in the other, where both have as many."""
+    ours, theirs = ([layer for layer in each.layers if "_pool" in layer.kind] for each in (first, second))
+    return [
+        (f"{one.path} and {other.path}", f"kind is {one.kind} and {other.kind}")
+        for one, other in zip(ours, theirs, strict=False)
+        if len(ours) == len(theirs) and ("max_pool" in one.kind) != ("max_pool" in other.kind)
+    ]
 
 
 def has_one_optimizer(folder: Path) -> bool:
