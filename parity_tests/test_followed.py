@@ -280,6 +280,10 @@ def test_what_some_tensors_differ_by_is_told_where_it_is_one_number() -> None:
     assert update(a=1, b=0).startswith("the candidate's step leaves b as they are")
     assert update(a=2, b=2).startswith("every update is 2 times")
     assert not update(a=1, b=0.1, c=0.2) and not update(a=1)
+    several = [*rows("update", 1e4, a=1, b=0.7), *rows("update", 1e4, a=1, b=1.4)]
+    assert "0.7 to 1.4 times the reference's, by the step: no other learning rate" in of_update(
+        several[:2], [0.1, 0.1], "torch", several
+    )
     moved = [*rows("update", 1e4, a=1, b=0.7), Measure(3, MOVED, "b", 1.0, 0.0, -0.02)]
     assert of_update(moved, [0.1, 0.1], "torch").startswith("the momentum is 0.2 larger")
     assert of_update(moved, [0.2, 0.1], "torch").startswith("the learning rate has changed")

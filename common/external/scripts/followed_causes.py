@@ -22,6 +22,8 @@ _SHOWN = 5
 _CLIPPED = 3
 # Gradients differ where they are so many times farther apart than rounding explains.
 _FAR = 16
+# A rate's factor is known less well where updates are small beside their weights.
+_VARIES = 0.05
 _OTHER = {"candidate": "reference", "reference": "candidate"}
 # Slots that are a number times the gradient after an optimizer's first step.
 _TAKEN = ("slots/first_moment", "slots/momentum_velocity")
@@ -132,13 +134,16 @@ def in_the_gradients(first: StageSummary, measures: Sequence[Measure], records: 
     )
 
 
-def of_update(here: Sequence[Measure], rates: Sequence[float], framework: str) -> str:
+def of_update(
+    here: Sequence[Measure], rates: Sequence[float], framework: str, measures: Sequence[Measure] = ()
+) -> str:
     """What an update differs by; '' where that is not known.
 
     Args:
         here: what was measured at its step.
         rates: the learning rate of the step before, and there; NaN where it is not known, as of the one or the other of several optimizers.
         framework: of the candidate.
+        measures: of all steps.
     """
     if memory := [each for each in here if each.stage == MEMORY]:
         names = listed([each.tensor for each in memory if each.only == memory[0].only], _SHOWN)
@@ -180,6 +185,13 @@ def of_update(here: Sequence[Measure], rates: Sequence[float], framework: str) -
         return ""
     if not factor:
         return f"the candidate's step leaves {listed([*off], _SHOWN)} as they are: not in its optimizer's groups, frozen, or with a rate of 0"
+    factors = [each.factor for each in measures if each.stage == "update" and each.tensor in off]
+    if np.ptp([factor, *factors]) > _VARIES * abs(factor):
+        which = "every tensor" if len(off) == len(rows) else listed(sorted(off), _SHOWN)
+        return (
+            f"the updates of {which} are {min(factors):.4g} to {max(factors):.4g} times the reference's, by the step: no other learning rate, but"
+            " something that is added (weight decay), kept (momentum) or clipped there"
+        )
     if len(off) == len(rows):
         return f"every update is {factor:.6g} times the reference's, of equal gradients and slots: another learning rate than the one recorded"
     return f"the updates of {listed(sorted(off), _SHOWN)} are {factor:.6g} times the reference's, and the others agree: another learning rate of their group"

@@ -557,7 +557,10 @@ class RecordSource(core.ObservationSource):
         if not all(has_one_optimizer(record.folder) for record in self._records):
             rates = np.full_like(rates, np.nan)  # those of the first one
         return of_update(
-            here, [float(rates[row - 1]) if row else math.nan, float(rates[row])], self._infos[1].framework
+            here,
+            [float(rates[row - 1]) if row else math.nan, float(rates[row])],
+            self._infos[1].framework,
+            measures,
         )
 
     def _with_equal_outputs(self, first: StageSummary) -> str:
