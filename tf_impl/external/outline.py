@@ -62,11 +62,12 @@ def outline(model: keras.Model, target: str, inputs: Any = None, optimizer: Any 
             model's own code raises comes through as it is.
     """
     began = time.perf_counter()
-    if not all(layer.built for layer in model._flatten_layers()):
-        if inputs is None:
-            raise ExternalModelError(f"{target}: is not built yet; give inputs, so that it is")
+    if inputs is None and not (model.built and model.weights):
+        raise ExternalModelError(f"{target}: is not built yet; give inputs, so that it is")
+    if inputs is not None and not all(layer.built for layer in model._flatten_layers()):
         call(model, inputs, training=False)  # so that every layer has its path
-    layers = layers_of(model)
+    # What was not built when the model was called is none of its: another has taken its place.
+    layers = {path: layer for path, layer in layers_of(model).items() if layer.built}
     calls = Calls(layers, settings, [path for path, layer in layers.items() if not layer._layers])
     if inputs is not None:
         with _traced(layers, calls):
