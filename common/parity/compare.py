@@ -37,6 +37,7 @@ from parity.common.parity.rounding import (
     Rounding,
     float32_constants,
     grown_since,
+    has_several_optimizers,
 )
 from parity.common.parity.sample_ids import SplitAudit, audit, first_unequal_step, has_ids
 from parity.common.record import RunRecord
@@ -331,8 +332,9 @@ def first_steps_limit(name: str, reference: RunRecord, rounding: Rounding) -> Cu
     """
     if not rounding.proof:
         return rounding.first_steps(name, reference)
-    limit = replace(rounding, eps=float(np.finfo(np.float32).eps), proof=False).first_steps(name, reference)
-    if name in ("loss_sum", "gradient_norm") and len(limit) and reference.steps[0] == 0:
+    limit = rounding.in_float32.first_steps(name, reference)
+    before = name in ("loss_sum", "gradient_norm") and not has_several_optimizers(reference)
+    if before and len(limit) and reference.steps[0] == 0:
         limit[0] = FLOAT64[name]
     return limit
 

@@ -20,6 +20,8 @@ from parity.common.parity.rounding import (
     ELEMENTWISE_ULPS,
     SCHEDULE_ULPS,
     Rounding,
+    float32_constants,
+    has_several_optimizers,
     outline_of,
 )
 from parity.common.parity.sample_ids import steps_of_other_samples
@@ -79,7 +81,10 @@ def first_gradients_stage(reference: RunRecord, candidate: RunRecord) -> Followe
         for record in (reference, candidate)
     )
     rows = [row for row in measured(0, "gradients", ours, theirs) if row.reference or row.difference]
-    return _normwise(FIRST_GRADIENTS, {0: rows}, [0], Rounding.of(reference, candidate))
+    rounding = Rounding.of(reference, candidate)
+    if rounding.proof and has_several_optimizers(reference) and float32_constants(reference, candidate):
+        rounding = rounding.in_float32
+    return _normwise(FIRST_GRADIENTS, {0: rows}, [0], rounding)
 
 
 def is_followed(record: RunRecord) -> bool:

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -158,6 +158,11 @@ class Rounding:
         return cls(eps, records[0].run_info.precision == "float64", layers or _LAYERS, terms or _TERMS)
 
     @property
+    def in_float32(self) -> Rounding:
+        """As of float32: of float64 where constants that are rounded to it keep two trainings apart."""
+        return replace(self, eps=_EPS["float32"], proof=False)
+
+    @property
     def smooth(self) -> float:
         """What rounding does where nothing has kinks, relative."""
         limit = FLOAT64["first_gradients"]
@@ -226,6 +231,11 @@ def float32_constants(*records: RunRecord) -> list[str]:
                 f"{name} {value:g}" for name, value in _settings(record) if float(np.float32(value)) != value
             ]
     return found
+
+
+def has_several_optimizers(record: RunRecord) -> bool:
+    """Whether a script has several optimizers: what a step computes after the first of them has gone through weights that this has updated."""
+    return bool(outline_of(record).get("optimizers"))
 
 
 def outline_of(record: RunRecord) -> dict[str, Any]:

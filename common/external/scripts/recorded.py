@@ -70,6 +70,7 @@ from parity.common.parity.rounding import (
     float32_constants,
     float64_curves,
     grown_since,
+    has_several_optimizers,
 )
 from parity.common.parity.sample_ids import has_ids, steps_of_other_samples
 from parity.common.record import RunRecord
@@ -432,9 +433,10 @@ class RecordSource(core.ObservationSource):
     def gradients(self) -> StageSummary:
         """The first step's, tensor by tensor."""
         allowed = self._state_allowed("first_gradients")
-        # The first gradients are made before any constant of the optimizer's.
+        # One optimizer's first gradients are made before any constant of its.
+        before = self._proof and not has_several_optimizers(self._records[0])
         found = self._tensors(
-            "first_gradients", "first gradients", (allowed[0],) * 2 if self._proof else allowed, 0
+            "first_gradients", "first gradients", (allowed[0],) * 2 if before else allowed, 0
         )
         if self._budget is None and not self._proof and found.status != "not recorded":
             judged = _summary(first_gradients_stage(*self._records))
