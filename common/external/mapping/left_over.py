@@ -531,8 +531,9 @@ def of_one_side(side: str, info: TensorInfo, number: float) -> Pair:
     return Pair(**{side: (info.name,)}, rule=rule, source="order", doubt=doubt)
 
 
-def norms_alone(keras: Sequence[ParameterGroup], torch: Sequence[ParameterGroup]) -> list[Pair]:
-    """Scales and shifts of norms that one side alone has, where all else has a counterpart: what they are while they change nothing.
+def neutral_alone(keras: Sequence[ParameterGroup], torch: Sequence[ParameterGroup]) -> list[Pair]:
+    """Scales and shifts of norms, and biases of layers whose kernels have a counterpart, that one side alone has, where all else has a
+    counterpart: what they are while they change nothing.
 
     Args:
         keras, torch: groups without a counterpart.
@@ -541,7 +542,9 @@ def norms_alone(keras: Sequence[ParameterGroup], torch: Sequence[ParameterGroup]
     if _trained(keras) and _trained(torch):
         return pairs
     for side, groups in zip(("keras", "torch"), (keras, torch), strict=True):
-        for group in (group for group in groups if group.op == "norm"):
+        for group in groups:
+            if group.op != "norm" and not (group.op and group.parts.keys() == {"shift"}):
+                continue
             for slot, part in group.parts.items():
                 # A buffer of that name is a constant of the model's.
                 if slot in NEUTRAL and part.count == 1 and part.info.trainable:

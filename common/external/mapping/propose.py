@@ -27,7 +27,7 @@ from parity.common.external.mapping.left_over import (
     divided,
     fused,
     neutral,
-    norms_alone,
+    neutral_alone,
     rows,
     side_by_side,
     stacked,
@@ -197,7 +197,7 @@ def _proposed(
     tensors += side_by_side(*groups(tensors))
     if first == "kernels":
         tensors += rows(*groups(tensors))
-    tensors += norms_alone(*groups(tensors))
+    tensors += neutral_alone(*groups(tensors))
     tied, unmapped = {}, {}
     for side, outline in outlines.items():
         mapped = {name for pair in tensors for name in getattr(pair, side)}
