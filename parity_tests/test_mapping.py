@@ -759,6 +759,21 @@ def test_what_a_person_says_wins():
     assert partners(mapping)["b/kernel"] == "a.weight"
 
 
+def test_a_bias_that_is_left_of_a_known_layer_is_a_constant():
+    named = ("q", "k", "v")
+    keras = outline("tensorflow", *((name, "dense", {"kernel": ("kernel", (4, 4))}) for name in named))
+    owned = {"weight": ("weight", (12, 4)), "bias": ("bias", (12,))}
+    torch = outline("torch", ("qkv", "dense", owned))
+    kernels = Pair(
+        keras=tuple(f"{name}/kernel" for name in named),
+        torch="qkv.weight",
+        rule="... i o -> o i ...; o=4+4+4",
+    )
+    known = Mapping(keras="scripts:keras", torch="scripts:torch", tensors=(kernels,))
+    (bias,) = [pair for pair in propose(keras, torch, known).tensors if not pair.keras]
+    assert bias.torch == ("qkv.bias",) and bias.rule == "constant(0; 12)"
+
+
 def norm(framework, path, *, scale=True):
     names = {
         "tensorflow": ("gamma", "beta", "moving_mean", "moving_variance"),
