@@ -92,9 +92,9 @@ def propose(keras: Outline, torch: Outline, hints: Mapping | None = None) -> Map
     hints = hints or Mapping(keras=keras.target, torch=torch.target)
     best = _proposed(keras, torch, hints, None)
     # What is fused, or several in one, takes the partner of another where it is matched alone, by its shape.
-    for every, first in _WAYS if _left(best, keras, torch) else ():
+    for every, first in _WAYS if any(_amiss(best, keras, torch)) else ():
         other = _proposed(keras, torch, hints, every, first)
-        if _left(other, keras, torch) < _left(best, keras, torch):
+        if _amiss(other, keras, torch) < _amiss(best, keras, torch):
             best = other
     if len(best.doubtful) > len(best.tensors) / 2 and _is_of_functions(torch):
         other = _proposed(keras, torch, hints, None, "use")
@@ -122,6 +122,21 @@ def _left(mapping: Mapping, keras: Outline, torch: Outline) -> int:
         for outline, names in ((keras, mapping.unmapped.keras), (torch, mapping.unmapped.torch))
         for info in outline.tensors
     )
+
+
+def _amiss(mapping: Mapping, keras: Outline, torch: Outline) -> tuple[int, int]:
+    """How many trained tensors have no counterpart, and how many pairs are of tables and of kernels."""
+    found = []
+    for outline in (keras, torch):
+        kinds = {layer.path: layer.kind for layer in outline.layers}
+        found.append({info.name: kinds.get(info.layer, "") for info in outline.tensors})
+    mixed = 0
+    for pair in mapping.tensors:
+        of = {
+            side[name] for side, names in zip(found, (pair.keras, pair.torch), strict=True) for name in names
+        }
+        mixed += "embedding" in of and any(kind.startswith(("dense", "conv")) for kind in of)
+    return _left(mapping, keras, torch), mixed
 
 
 def _proposed(

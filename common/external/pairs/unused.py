@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from parity.common.base.words import listed
-from parity.common.diagnosis.result import Explanation
+from parity.common.diagnosis.result import Confidence, Explanation
 from parity.common.external.pairs.explain import Attribution, DeviatingTensor
 from parity.common.external.pairs.varied_weights import varied
 from parity.common.external.process.pass_result import Array, Arrays
@@ -68,6 +68,10 @@ def _uncalled(tensor: DeviatingTensor) -> Iterator[Attribution]:
 def _unread(tensor: DeviatingTensor) -> Iterator[Attribution]:
     bench = tensor.bench
     ours, theirs = bench.inputs
+    # What is no counterpart may read another input.
+    owner = {info.name: info.layer for info in bench.outlines[0].tensors}
+    doubtful = {owner.get(key) for pair in bench.mapping.tensors if pair.is_ambiguous for key in pair.keras}
+    sure = not doubtful & {*tensor.segment.keras}
     for name in ours if len(ours) > 1 else ():
         here = _apart(_keras_at(tensor, ours), _keras_at(tensor, _rolled(ours, name)))
         there = _apart(_torch_at(tensor, theirs), _torch_at(tensor, _rolled(theirs, name)))
@@ -75,7 +79,8 @@ def _unread(tensor: DeviatingTensor) -> Iterator[Attribution]:
             text = f"torch's numbers here do not depend on the input {name}, and Keras's do"
             evidence = f"by experiment: with its rows in another order Keras's numbers change by {here:.2g}, torch's by nothing"
             fix = f"compute with {name} in torch, too"
-            yield Attribution(Explanation("input_not_read", text, "confirmed", fix, evidence, defect=name))
+            confidence: Confidence = "confirmed" if sure else "likely"
+            yield Attribution(Explanation("input_not_read", text, confidence, fix, evidence, defect=name))
             return
 
 
