@@ -115,10 +115,12 @@ def divided(keras: Sequence[ParameterGroup], torch: Sequence[ParameterGroup]) ->
         found = next(
             (
                 run
+                # Biases that torch alone has are what they are while they change nothing.
+                for alike in ((True, False) if "shift" not in whole.parts else (True,))
                 for run in _runs_of(theirs)
                 if sum(part.parts["main"].shape[0] for part in run) == outputs
                 and all(part.parts["main"].shape[1:] == (inputs, *shape[:-2]) for part in run)
-                and all(part.parts.keys() == whole.parts.keys() for part in run)
+                and all(not alike or part.parts.keys() == whole.parts.keys() for part in run)
             ),
             [],
         )
