@@ -91,6 +91,8 @@ def unequal_tensors(bench: Bench) -> Iterator[Finding]:
         text = f"{pair.label} (rule {pair.rule}): {note}"
         only = "torch has (requires_grad_(False))" if pair.torch else "Keras has (trainable=False)"
         fix = f"freeze what only {only}, or give both sides the same tensors"
+        if names[0].rpartition("/")[2].rpartition(".")[2] == "bias" and not pair.parsed.shared_by_one:
+            fix = f"build the layer without it ({'bias' if pair.torch else 'use_bias'}=False), or give the other one a bias, too"
         if pair.parsed.shared_by_one:
             fix = (
                 f"tie {' and '.join(pair.torch if len(pair.torch) > 1 else pair.keras)} too, or neither side"
