@@ -110,6 +110,7 @@ class Bench(LoadedPair):
     frozen: Keras's tensors that one side alone trains, with the side
     that does not ('keras', 'torch'); those whose gradient is zero for any samples are left out. layouts: how torch's tensors
     lie, by tap, as `aligned` says, where that has been seen. rates: of each step, where the optimizers follow schedules.
+    tables: what `own_tables` finds of both as they are built.
     searched: seconds of processors (`busy`) for which causes have been tried on torch, in operations and in gradients. edited: likewise, in its code.
     """
 
@@ -119,6 +120,7 @@ class Bench(LoadedPair):
     frozen: dict[str, str] = field(default_factory=dict)
     layouts: dict[str, str] = field(default_factory=dict)
     rates: tuple[float, ...] = ()
+    tables: tuple[Finding, ...] = ()
     searched: float = 0.0
     edited: float = 0.0
 

@@ -224,6 +224,7 @@ class PairSource(core.ObservationSource):
         findings.sort(
             key=lambda finding: (stages.index(finding.stage), self._order.get(finding.name, len(self._order)))
         )
+        findings[:0] = self.bench.tables
         findings += unshared_layer(self.bench)
         if updates is not None:
             self.search.injected += updates.tensors

@@ -58,6 +58,7 @@ from parity.common.external.pairs.later_steps import bench_at, bench_before, tol
 from parity.common.external.pairs.longer_updates import longer_updates, updates_on_one_batch
 from parity.common.external.pairs.norms import settle_norms
 from parity.common.external.pairs.objectives import Objective
+from parity.common.external.pairs.own_tables import own_tables
 from parity.common.external.pairs.rates import settle_rates
 from parity.common.external.pairs.request import DATA, PairRequest, SampleFile
 from parity.common.external.pairs.setup import (
@@ -237,6 +238,7 @@ class _Flow:
         scheduled, rates_line = None, None
         if asked.optimizers is not None:
             scheduled, rates_line = settle_rates(self.bench, asked.optimizers, asked.steps)
+        self.bench.tables = tuple(own_tables(self.bench))
         self.suspects = suspects_of(self.bench.outlines, mapping)
         if self.bench.counts_penalties:
             # The losses say whether they make a difference.
@@ -253,6 +255,7 @@ class _Flow:
             self.updates = replace(self.updates, findings=(scheduled, *self.updates.findings))
         penalized = bool(self.bench.penalty) and not self.bench.decayed
         alike = alike and not penalized and not taken_apart(self.bench) and not one_side_alone(self.bench)
+        alike = alike and not self.bench.tables
         alike = alike and not self.bench.frozen and not constrained_apart(self.bench, self.updates)
         alike = alike and self._loss()
         if not alike or self.bench.decayed or (self.updates is not None and self.updates.findings):

@@ -61,7 +61,8 @@ class Session(Service):
         # By the number of a call in a pass, the way that its gradients take instead.
         self._altered: dict[int, str] = {}
         self._edits: Any = None
-        self._build: Callable[[], Any] | None = None
+        self._build: Callable[[int], Any] | None = None
+        self._seed = 0
         # How calls that drop are made: as they are, or by the masks of a plan and of a seed.
         self._keyed: tuple[list[KeyedDropout] | None, int] | None = None
         self._rows: dict[str, Any] = {}
@@ -108,8 +109,9 @@ class Session(Service):
         self._replaced = {True: {}, False: {}}
         self._target = Target(**target)
         self.about = str(self._target)
-        self._build = partial(self._part("load").build, self._target, self._precision, seed, exact)
-        self._model = self._build()
+        self._build = partial(self._part("load").build, self._target, self._precision, exact=exact)
+        self._seed = seed
+        self._model = self._build(seed)
 
     def outline(self, inputs: Array | Arrays | None, optimizer: dict[str, Any] | None) -> dict[str, Any]:
         self.about = f"a forward pass of {self._target}"
@@ -160,6 +162,19 @@ class Session(Service):
             first, second = (self._pass(inputs, training=True, taps=False)["outputs"] for _ in range(2))
         differ = [(value, second[name]) for name, value in first.items() if not same(value, second[name])]
         return max((tensor_deviation(*both) for both in differ), default=0.0)
+
+    def fixed(self, inputs: Array | Arrays) -> Arrays:
+        assert self._build is not None
+        self.about = f"building {self._target} again"
+        built = []
+        for seed in (self._seed + 1, self._seed + 2):
+            model = self._build(seed)
+            self._part("passes").finish(model, inputs)
+            array_of = self._part("calling").array_of
+            stored = self._part("names").stored(model)
+            built.append({name: array_of(tensor) for name, tensor in stored.items()})
+        first, second = built
+        return {name: value for name, value in first.items() if name in second and same(value, second[name])}
 
     def unregistered_parameters(self, inputs: Array | Arrays) -> list[str]:
         self.about = f"a forward pass of {self._target}"
@@ -258,7 +273,9 @@ class Session(Service):
     ) -> dict[str, list[tuple[str, str, str]]]:
         """The edits that lines of the user's code could have, and others that it is asked for."""
         if self._edits is None:
-            self._edits = self._part("experiments.code_edits").CodeEdits(self._model, self._build)
+            assert self._build is not None
+            build = partial(self._build, self._seed)
+            self._edits = self._part("experiments.code_edits").CodeEdits(self._model, build)
         found: dict[str, list[tuple[str, str, str]]] = self._edits.of(lines, others, numbers, functions)
         return found
 

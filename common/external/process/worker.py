@@ -200,6 +200,12 @@ class ExternalWorker:
         """How far the outputs of a second pass in training are from those of the first, of the same random numbers: what one leaves behind."""
         return float(self._ask("repeated", inputs=_arrays(inputs)))
 
+    def fixed(self, inputs: Array | Arrays) -> Arrays:
+        """The weights and buffers, in their shapes, that come out the same whenever the model is built, by native name. `inputs` (batch, ...): for a
+        lazy model. Raises ExternalModelError where it cannot be built again.
+        """
+        return dict(self._ask("fixed", inputs=_arrays(inputs)))
+
     def rates(self, optimizer: str | Target, steps: int) -> list[float] | None:
         """Return the learning rate of each of the first steps, by a schedule or a scheduler; None where it stays.
 
