@@ -18,6 +18,7 @@ from parity.common.external.mapping.models import map_models
 from parity.common.external.pairs.computations import arrangements
 from parity.common.external.pairs.diagnose import diagnose_pair
 from parity.common.external.pairs.dropout import give_masks, settle_randomness
+from parity.common.external.pairs.own_tables import own_tables
 from parity.common.external.pairs.pair import both
 from parity.common.external.pairs.request import SampleFile
 from parity.common.external.pairs.setup import bench_of, copy_weights, open_pair
@@ -35,7 +36,7 @@ DATA = (
     )
     | dict.fromkeys(("steps", "dropping_steps", "last_steps", "step_dropout"), "texts")
     | dict.fromkeys(("modulated", "encoded", "scored", "states", "lstm_states", "pooled", "twins"), "texts")
-    | dict.fromkeys(("tokens", "padded"), "tokens")
+    | dict.fromkeys(("tokens", "padded", "clocked"), "tokens")
     | {"strided": "images", "windowed": "images", "gained": "both"}
 )
 
@@ -77,6 +78,7 @@ class Ports:
         copy_weights(asked, opened, mapping)
         give_masks(asked, opened, mapping)
         bench = bench_of(asked, opened, mapping)
+        bench.tables = tuple(own_tables(bench))
         return diagnose_pair(bench, suspects_of(opened.outlines, mapping))
 
 
@@ -712,6 +714,13 @@ WRONG = [
             )
         ],
     ),
+    # A table that the port makes otherwise is hidden by Keras's, which is copied.
+    (
+        "clocked",
+        "Clocked",
+        "turned",
+        [("before/as built/clock/embeddings", "constant:table", "makes other numbers")],
+    ),
     # What a pass assigns to a variable is read as what it is.
     (
         "standardized",
@@ -898,6 +907,7 @@ def test_what_is_wired_otherwise_is_named(
             ("AlwaysDrops", "AlwaysDrops"),
             ("rolled", "Rolled"),
             ("standardized", "Standardized"),
+            ("clocked", "Clocked"),
             ("pooled", "Pooled"),
             ("sequence", "Sequence"),
             ("heads", "Heads"),
@@ -942,6 +952,11 @@ def test_what_no_single_cause_explains_is_not_explained(
 ) -> None:
     (finding,) = ports.diagnosed(keras, torch, wrong).findings
     assert (finding.explanation, finding.code) == (None, ())
+
+
+@pytest.mark.parametrize("wrong", ["random", "blank"])
+def test_a_table_that_is_there_to_be_loaded_is_no_finding(ports: Ports, wrong: str) -> None:
+    assert ports.diagnosed("clocked", "Clocked", wrong).verdict == "parity"
 
 
 @pytest.mark.slow

@@ -171,6 +171,23 @@ def tokens() -> keras.Model:
     return keras.Model(x, layers.Dense(3, name="head")(layers.GlobalAveragePooling1D(name="mean")(y)))
 
 
+def _waves(shape, dtype=None):
+    rows, columns = shape
+    angles = ops.cast(ops.reshape(ops.arange(rows), (-1, 1)), dtype or "float64") / (
+        1.0 + ops.cast(ops.arange(columns), dtype or "float64")
+    )
+    return ops.sin(angles)
+
+
+def clocked() -> keras.Model:
+    """Tokens with a row of a table that nothing trains."""
+    x = keras.Input((7,), dtype="int32")
+    y = layers.Embedding(10, 4, name="embedded")(x)
+    clock = layers.Embedding(10, 4, embeddings_initializer=_waves, trainable=False, name="clock")(x)
+    y = layers.Dense(4, activation="tanh", name="first")(layers.Add(name="both")([y, clock]))
+    return keras.Model(x, layers.Dense(3, name="head")(layers.GlobalAveragePooling1D(name="mean")(y)))
+
+
 class Stopped(layers.Layer):
     """Lets no gradient through."""
 

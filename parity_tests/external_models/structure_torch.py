@@ -289,6 +289,22 @@ class Tokens(nn.Module):
         return self.head((y * there).sum(1) / there.sum(1) if "there" in self.wrong else y.mean(1))
 
 
+class Clocked(nn.Module):
+    """A port of `clocked`; wrong: 'turned' has cosines; 'random' and 'blank' have tables that are to be loaded."""
+
+    def __init__(self, wrong: str = "") -> None:
+        super().__init__()
+        angles = torch.arange(10)[:, None] / (1 + torch.arange(4))
+        table = torch.cos(angles) if "turned" in wrong else torch.sin(angles)
+        table = torch.randn(10, 4) if "random" in wrong else torch.zeros(10, 4) if "blank" in wrong else table
+        self.register_buffer("clock", table)
+        self.embedded = nn.Embedding(10, 4)
+        self.first, self.head = nn.Linear(4, 4), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(torch.tanh(self.first(self.embedded(x) + self.clock[x])).mean(1))
+
+
 class Forked(nn.Module):
     """A port of `forked`; wrong: 'through', 'viewed'."""
 
