@@ -191,9 +191,9 @@ class Recorder(ScriptRecorder):
         self._keeping = tf.Variable(True, trainable=False)
         self._keeps_now = True
         # Of a followed run: whether to update by the reference's gradients, and these.
-        self._giving = tf.Variable(False, trainable=False)
+        # Which of them are given at this step: an optimizer may have its first turn later.
+        self._giving = tf.Variable([False] * len(self._live), trainable=False)
         self._given = [_like(variable) for variable in self._live] if isinstance(kept, Follower) else []
-        self._injected: set[str] = set()
         self._reached: set[int] = set()  # places of tensors that updates have had a gradient of
         self._copy, self._norms = tf.function(self._copied), tf.function(self._normed)
         self._layers = self._watched(taps)
@@ -345,12 +345,12 @@ class Recorder(ScriptRecorder):
         found = []
         for gradient, variable in zip(gradients, variables, strict=False):
             place = places.get(id(_tensor_of(variable)))
-            if gradient is None or place is None or self._names[place] not in self._injected:
+            if gradient is None or place is None:
                 found.append(gradient)
             else:
                 own, given = tf.convert_to_tensor(gradient), self._given[place]
                 found.append(
-                    tf.cond(self._giving, lambda g=given, o=own: tf.cast(g, o.dtype), lambda o=own: o)
+                    tf.cond(self._giving[place], lambda g=given, o=own: tf.cast(g, o.dtype), lambda o=own: o)
                 )
         return found
 
@@ -370,8 +370,7 @@ class Recorder(ScriptRecorder):
                 copy.assign(tf.zeros_like(copy))  # of an optimizer that has no turn at this step
         given = self._states.given(self.count)
         if self._given:
-            self._giving.assign(given is not None)
-            self._injected = self._injected or {*(given or {})}  # before the step is traced
+            self._giving.assign([name in (given or {}) for name in self._names])
             for name, array in (given or {}).items():
                 if name in self._names:
                     self._given[self._names.index(name)].assign(array)

@@ -314,8 +314,8 @@ def rate_rounding(records: Sequence[RunRecord], columns: Sequence[Curve]) -> Cur
     info = records[0].run_info
     if not isinstance(info, ScriptInfo):
         return np.zeros(len(columns[0]))
-    # Where one has none, the other's.
-    larger = np.maximum(np.fmax(*np.abs(columns)), np.finfo(np.float64).tiny)
+    # Where one has none, the other's; where neither has, as at a step of another optimizer's, nothing is apart.
+    larger = np.maximum(np.nan_to_num(np.fmax(*np.abs(columns))), np.finfo(np.float64).tiny)
     keras = any(getattr(record.run_info, "framework", "") == "tensorflow" for record in records)
     ulp = float(np.finfo(np.float32 if keras else info.master_dtype).eps)
     highest = min(float(np.nanmax(np.abs(rates), initial=0.0)) for rates in columns) if keras else 0.0

@@ -50,6 +50,8 @@ _SEVERAL = 3
 _ALIKE = 1e-3
 # A single flip, in units of what many make together.
 _FLIP = 4.0
+# What is left beside a multiple of a tensor, as a share of it.
+_REST = 0.1
 # Of more tensors some are named.
 _NAMED = 4
 # What rounding of weights makes of a small update, as a share of it.
@@ -141,6 +143,7 @@ def followed_stages(reference: RunRecord, candidate: RunRecord) -> list[Followed
             rounding,
             moved,
             through,
+            _farthest(by_stage.get("update", {})) if name == "buffers" else {},
         )
         for name in ("gradients", "buffers")
     )
@@ -161,6 +164,15 @@ def followed_stages(reference: RunRecord, candidate: RunRecord) -> list[Followed
     ):
         update = replace(update, status="inherits", text=f"as the learning rate does; {update.text}")
     return [loss, gradients, update, buffers]
+
+
+def _farthest(updates: Mapping[int, Sequence[Measure]]) -> dict[int, float]:
+    """By step the largest norm by which the update of a tensor is off: an average of weights, which takes them in, is off by no more."""
+    off = {
+        step: [each.difference for each in rows if each.stage == "update" and not each.only]
+        for step, rows in updates.items()
+    }
+    return {step: max(filter(math.isfinite, far), default=0.0) for step, far in off.items()}
 
 
 def _wider(rows: Sequence[Measure], rounding: Rounding) -> dict[str, float]:
@@ -283,10 +295,12 @@ def _normwise(
     rounding: Rounding,
     moved: Mapping[int, Mapping[str, float]] = {},
     through: Mapping[int, Mapping[str, float]] = {},
+    besides: Mapping[int, float] = {},
 ) -> FollowedStage:
     """Gradients, or buffers: tensors that products have made, by their norms.
 
     moved: of each step, how many times as far as they should some running averages move. through: of each step, as `_wider`.
+    besides: of each step, by what norm they may be off for another reason.
     """
     if not by_step:
         words = "the models have none" if steps and name == "buffers" else "at no step with the same samples"
@@ -298,13 +312,14 @@ def _normwise(
     for step in steps:
         rows = by_step.get(step, [])
         total = math.sqrt(sum(each.reference**2 for each in rows))
+        more = besides.get(step, 0.0)
         smooth = [rounding.smooth * through.get(step, {}).get(each.tensor, 1.0) for each in rows]
         shares = [
-            each.difference / max(limit * (each.reference + total), np.finfo(float).tiny)
+            each.difference / max(limit * (each.reference + total) + more, np.finfo(float).tiny)
             for each, limit in zip(rows, smooth, strict=True)
         ]
         far = [
-            each.difference > max(beyond * each.reference + 8 * limit * total, 0.0)
+            each.difference > max(beyond * each.reference + 8 * limit * total + more, 0.0)
             for each, limit in zip(rows, smooth, strict=True)
         ]
         place = int(np.argmax(shares)) if rows else 0
@@ -333,7 +348,10 @@ def _normwise(
     rows = by_step[steps[row]]
     total = math.sqrt(sum(each.reference**2 for each in rows))
     apart = [
-        each for each in rows if each.only or not each.difference <= limits[row] * (each.reference + total)
+        each
+        for each in rows
+        if each.only
+        or not each.difference <= limits[row] * (each.reference + total) + besides.get(steps[row], 0.0)
     ]
     text = _words(first) + _listed(apart, rows)
     undecided = int((off == _UNDECIDED).sum())
@@ -467,10 +485,12 @@ def _stage(
     off = np.flatnonzero(levels == levels.max()) if levels.any() else np.empty(0, np.int64)
     row = int(off[0]) if len(off) else int(np.argmax(deviations))
     status = _WORDS[int(levels.max(initial=0))]
+    # With those that are undecided by themselves.
+    count = int(np.count_nonzero(levels))
     if len(off) and name != FIRST_GRADIENTS:
-        text += f" (at step {steps[row]}, and in all at {len(off)} of {len(steps)} followed steps)"
+        text += f" (at step {steps[row]}, and in all at {count} of {len(steps)} followed steps)"
     step = steps[row] if len(off) else None
-    return FollowedStage(name, status, text, step, len(off), float(deviations[row]), float(allowed[row]))
+    return FollowedStage(name, status, text, step, count, float(deviations[row]), float(allowed[row]))
 
 
 def _inherited(stage: FollowedStage, cause: str, upstream: FollowedStage) -> FollowedStage:
@@ -494,7 +514,8 @@ def _words(row: Measure) -> str:
         return f"{what} only in the {row.only}"
     if not math.isfinite(row.difference):
         return f"{what} is not finite in one, or of another shape"
-    if row.reference and abs(row.factor - 1) > 4 * row.residual / row.reference:
+    multiple = row.residual <= _REST * abs(row.factor) * row.reference or not row.residual
+    if row.reference and multiple and abs(row.factor - 1) > 4 * row.residual / row.reference:
         return f"{what} is {row.factor:.6g} times the reference's"
     if not row.reference:
         return f"{what} is 0 in the reference, and here {row.difference:.2g} (norm)"

@@ -22,6 +22,8 @@ _SHOWN = 5
 _CLIPPED = 3
 # Gradients differ where they are so many times farther apart than rounding explains.
 _FAR = 16
+# So many times what rounding explains.
+_CLEARLY = 4
 # A rate's factor is known less well where updates are small beside their weights.
 _VARIES = 0.05
 _OTHER = {"candidate": "reference", "reference": "candidate"}
@@ -176,7 +178,7 @@ def of_update(
         times = -next(iter(decayed.values())) / (rate if known else 1.0)
         who = ("candidate", "reference")[times < 0]
         return (
-            f"weight decay: the {who} takes {abs(times):.4g} times the weights more off {listed([*decayed], _SHOWN)}, times the learning rate:"
+            f"weight decay: the {who} takes {abs(times):.4g} times the weights more off {listed([*decayed], _SHOWN)}, {'times the learning rate' if known else 'the learning rate in it'}:"
             " another weight_decay, or tensors that one side alone leaves out of it"
         )
     rows = [each for each in here if each.stage == "update"]
@@ -280,11 +282,18 @@ def of_averages(
             f"averages of weights ({listed(off, _SHOWN)}) take in the candidate's weights before the update, and the reference's those after it: they are"
             " made before step() instead of behind it"
         )
+    # What is hardly off shows no number.
+    clear = {
+        each.tensor
+        for each in here
+        if each.stage == "buffers" and each.difference > _CLEARLY * smooth * each.reference
+    }
     for stage, text in _AVERAGES.items():
         rows = [each for each in here if each.stage == stage]
-        if rows and {*off} == {each.tensor for each in rows}:
+        names = [each.tensor for each in rows]
+        if rows and clear <= {*names} and ({*off} <= {*names} or clear):
             values = round(rows[0].factor / (rows[0].factor - 1)) if rows[0].factor > 1 else 0
-            return text.format(names=listed(off, _SHOWN), times=rows[0].factor, values=values)
+            return text.format(names=listed(names, _SHOWN), times=rows[0].factor, values=values)
     # What rounding leaves of a number does not say it.
     if (
         off
