@@ -95,6 +95,8 @@ CASES = [
     ("decayed", "decayed_by hand", []),
     ("decayed", "decayed_penalty", [("loss", 0)]),
     ("decayed", "keras_decayed by hand", []),
+    # An optimizer whose first turn comes later is given the reference's gradients, too.
+    ("late", "late_scaled", [("loss", 0)]),
     ("keras", "keras_loop", []),
     ("keras", "keras_loop_scaled", [("loss", 0)]),
     ("runs/reference", "runs/candidate", []),
@@ -264,6 +266,24 @@ def test_gradients_of_one_of_two_models_that_are_a_number_times_the_others_diffe
 
     assert status(1, 1, 1.0005, 1.0005) == "differs"
     assert status(1, 1, 1.0005, 1.0003) == status(1, 1, 1, 1.0005) == "undecided"
+
+
+def test_an_average_of_weights_may_be_off_as_an_update_is() -> None:
+    rounding = Rounding(2**-52, True, 2, 16)
+    rows = {0: [Measure(0, "buffers", "ema", 1.0, 1e-9, 1.0, 1e-9)]}
+
+    def status(off: float) -> str:
+        updates = {0: [Measure(0, "update", "w", 1.0, off), Measure(0, "slots/x", "w", 1.0, 1.0)]}
+        besides = followed_stage._farthest(updates)
+        return followed_stage._normwise("buffers", rows, [0], rounding, besides=besides).status
+
+    assert (status(2e-9), status(1e-10)) == ("agrees", "differs")
+
+
+def test_only_a_multiple_is_told_as_times() -> None:
+    row = Measure(0, "gradients", "w", 1.0, 1.0, 0.003, 0.05)
+    assert followed_stage._words(row) == "w is off by 1 of its norm"
+    assert followed_stage._words(replace(row, residual=1e-9)) == "w is 0.003 times the reference's"
 
 
 def test_what_some_tensors_differ_by_is_told_where_it_is_one_number() -> None:
@@ -812,6 +832,35 @@ def test_what_a_recorder_did_not_see_is_what_it_is_to_be_given(tmp_path: Path) -
     )
     (step,) = _more_proof(reference, candidate, False)
     assert "float64" in step.why
+
+
+def test_a_step_without_a_rate_in_either_is_of_another_optimizer(tmp_path: Path) -> None:
+    turns = [0.1, math.nan, 0.1]
+    first, again = (written(tmp_path / name, "torch", [1.0, 0.5, 0.25], turns) for name in ("first", "again"))
+    assert judge([first, again]).comparisons[0].verdict == diagnose_recorded(first, again).verdict == "parity"
+    other = written(tmp_path / "other", "torch", [1.0, 0.5, 0.25], [0.1, math.nan, 0.2])
+    assert judge([first, other]).comparisons[0].reason.startswith("learning rate at step 2")
+
+
+@pytest.mark.parametrize(
+    ("framework", "function", "apart", "verdict"),
+    [
+        ("tensorflow", "gelu", 1e-9, "inconclusive"),
+        ("tensorflow", "gelu", 1e-5, "divergent"),
+        ("tensorflow", "relu", 1e-9, "divergent"),
+        ("torch", "gelu", 1e-9, "divergent"),
+    ],
+)
+def test_a_constant_that_a_function_takes_through_float32_decides_nothing(
+    tmp_path: Path, framework: str, function: str, apart: float, verdict: str
+) -> None:
+    first = written(tmp_path / "first", "torch", [1.0, 0.5], [0.125, 0.125], 0.5)
+    second = written(tmp_path / "second", framework, [1.0 + apart, 0.5], [0.125, 0.125], 0.5)
+    layer = {"path": "act", "kind": "activation", "type": "a", "settings": {"function": function}}
+    (second.folder / "outline.json").write_text(json.dumps({"layers": [layer]}))
+    comparison, diagnosis = judge([first, second]).comparisons[0], diagnose_recorded(first, second)
+    assert comparison.verdict == diagnosis.verdict == verdict, comparison.reason
+    assert ("GELU" in comparison.reason) == (verdict == "inconclusive")
 
 
 def test_scripts_without_an_optimizer_are_not_told_to_follow(tmp_path: Path) -> None:

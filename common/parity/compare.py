@@ -17,6 +17,7 @@ from parity.common.parity.comparable import check_comparable
 from parity.common.parity.deviation import (
     Curve,
     column_deviation,
+    compared_states,
     recorded_rows,
     state_deviations,
     tensor_deviation,
@@ -37,7 +38,7 @@ from parity.common.parity.rounding import (
     Rounding,
     float32_constants,
     grown_since,
-    has_several_optimizers,
+    rounded_from_the_start,
 )
 from parity.common.parity.sample_ids import SplitAudit, audit, first_unequal_step, has_ids
 from parity.common.record import RunRecord
@@ -152,6 +153,9 @@ class Check:
         return math.isinf(self.deviation) and not self.budget
 
 
+_ROUNDING_ALONE = "of elements whose first gradient is rounding in both, as of an attention's key bias"
+
+
 @dataclass(frozen=True)
 class LedgerEntry:
     """A named zero-gradient direction: a tensor left out of the verdict, with the reason."""
@@ -248,7 +252,8 @@ def compare(
         ledger = {} if reference.train_spec is None else zero_gradient_directions(reference.train_spec)
         tensors = {}
         for which in (which for which in STATES if which not in skip):
-            ours, theirs = reference.state(which), candidate.state(which)
+            ours, theirs, rounding_alone = compared_states(which, reference, candidate)
+            excepted += [LedgerEntry(name, _ROUNDING_ALONE, far) for name, far in rounding_alone.items()]
             excepted += _take_out(ledger, ours, theirs)
             tensors[which] = _worst_tensor(_TITLES[which], ours, theirs, budget.states[which])
         checks += _stale_entries(ledger, reference, candidate)
@@ -323,7 +328,7 @@ def rate_rounding(records: Sequence[RunRecord], columns: Sequence[Curve]) -> Cur
     return allowed
 
 
-def first_steps_limit(name: str, reference: RunRecord, rounding: Rounding) -> Curve:
+def first_steps_limit(name: str, reference: RunRecord, candidate: RunRecord, rounding: Rounding) -> Curve:
     """Return (steps,): beyond which a script's curve diverges, where there is no noise floor.
 
     Args:
@@ -333,8 +338,8 @@ def first_steps_limit(name: str, reference: RunRecord, rounding: Rounding) -> Cu
     if not rounding.proof:
         return rounding.first_steps(name, reference)
     limit = rounding.in_float32.first_steps(name, reference)
-    before = name in ("loss_sum", "gradient_norm") and not has_several_optimizers(reference)
-    if before and len(limit) and reference.steps[0] == 0:
+    exact = name in ("loss_sum", "gradient_norm") and not rounded_from_the_start(reference, candidate)
+    if exact and len(limit) and reference.steps[0] == 0:
         limit[0] = FLOAT64[name]
     return limit
 
@@ -355,7 +360,7 @@ def _first_steps(
             Check(_TITLES["first_gradients"], passed, stage.deviation, stage.allowed, f"step 0: {stage.text}")
         )
     for name in (name for name in CURVES if name not in skip):
-        limit = first_steps_limit(name, reference, rounding)
+        limit = first_steps_limit(name, reference, candidate, rounding)
         check = _worst_step(name, reference, deviations[name], limit)
         # The first loss comes before its gradients.
         at_once = name == "loss_sum" and not check.passed and not deviations[name][0] <= limit[0]

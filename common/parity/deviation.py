@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from parity.common.record import RunRecord
 from parity.common.state.canonical import State
+from parity.common.state.zero_gradient import rounding_elements
 
 Curve = NDArray[np.float64]
 
@@ -95,6 +96,44 @@ def tensor_deviation(
         return float("inf")
     scale = max(np.abs(a).max(initial=0.0), np.abs(b).max(initial=0.0), largest)
     return float(np.abs(a - b).max(initial=0.0) / scale) if scale else 0.0
+
+
+def compared_states(
+    which: str, reference: RunRecord, candidate: RunRecord
+) -> tuple[State, State, dict[str, float]]:
+    """A recorded state of both as it is compared.
+
+    Of the first gradients without tensors that no update was of; of the final state of float64 scripts with the reference's elements in both where
+    the first gradients are rounding, as of an attention's key bias.
+
+    Returns:
+        The reference's, the candidate's, and by tensor how far apart such elements were.
+    """
+    ours, theirs = reference.state(which), candidate.state(which)
+    if which == "first_gradients":
+        return *without_unused(ours, theirs), {}
+    records = reference, candidate
+    scripts = all(r.train_spec is None and r.has("first_gradients") for r in records)
+    if which != "final" or not scripts or any(r.run_info.precision != "float64" for r in records):
+        return ours, theirs, {}
+    left_out = {}
+    for name, rounding in rounding_elements(*(r.state("first_gradients") for r in records)).items():
+        if rounding.any() and name in ours and name in theirs and ours[name].shape == theirs[name].shape:
+            settled = np.where(rounding, ours[name], theirs[name])
+            if apart := tensor_deviation(settled, theirs[name]):
+                left_out[name], theirs[name] = apart, settled
+    return ours, theirs, left_out
+
+
+def without_unused(ours: State, theirs: State) -> tuple[State, State]:
+    """Two states of gradients without the tensors that are zero in one and not in the other: what no update was of has no gradient in torch, and
+    in Keras zeros.
+    """
+    first, second = (
+        {name: array for name, array in state.items() if name in other or np.any(array)}
+        for state, other in ((ours, theirs), (theirs, ours))
+    )
+    return first, second
 
 
 def state_deviations(reference: State, candidate: State) -> dict[str, float]:

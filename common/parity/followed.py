@@ -20,9 +20,9 @@ from parity.common.parity.rounding import (
     ELEMENTWISE_ULPS,
     SCHEDULE_ULPS,
     Rounding,
-    float32_constants,
-    has_several_optimizers,
+    functions_round,
     outline_of,
+    rounded_from_the_start,
 )
 from parity.common.parity.sample_ids import steps_of_other_samples
 from parity.common.record import RunRecord
@@ -39,6 +39,7 @@ from parity.common.record.followed import (
 from parity.common.spec import ScriptInfo
 
 Status = Literal["agrees", "undecided", "differs", "inherits", "not recorded"]
+_AS_FLOAT32 = "judged as float32, whose constants are in functions of TensorFlow's (GELU, LeakyReLU, attention, resizing)"
 FIRST_GRADIENTS = "first gradients"
 _AGREES, _UNDECIDED, _DIFFERS = range(3)
 _WORDS: tuple[Status, ...] = ("agrees", "undecided", "differs")
@@ -84,7 +85,7 @@ def first_gradients_stage(reference: RunRecord, candidate: RunRecord) -> Followe
     )
     rows = [row for row in measured(0, "gradients", ours, theirs) if row.reference or row.difference]
     rounding = Rounding.of(reference, candidate)
-    if rounding.proof and has_several_optimizers(reference) and float32_constants(reference, candidate):
+    if rounding.proof and rounded_from_the_start(reference, candidate):
         rounding = rounding.in_float32
     return _normwise(FIRST_GRADIENTS, {0: rows}, [0], rounding)
 
@@ -120,6 +121,8 @@ def followed_stages(reference: RunRecord, candidate: RunRecord) -> list[Followed
     keras = any(_framework(record) == "tensorflow" for record in (reference, candidate))
     if rounding.proof and keras:
         measures, rounded = _without_rounded_penalties(reference, candidate, measures)
+    # What comes before the optimizer is as exact as the functions that compute it.
+    passes = rounding.in_float32 if functions_round(reference, candidate) else rounding
     steps = sorted({each.step for each in measures})
     foreign = steps_of_other_samples(reference, candidate)
     alike = [step for step in steps if step not in foreign]
@@ -129,8 +132,10 @@ def followed_stages(reference: RunRecord, candidate: RunRecord) -> list[Followed
         if each.reference or each.difference:
             stage = "update" if each.stage.startswith("slots/") else each.stage
             by_stage.setdefault(stage, {}).setdefault(each.step, []).append(each)
-    through = {step: _wider(rows, rounding) for step, rows in by_stage.get(THROUGH, {}).items()}
-    loss = _loss(reference, candidate, alike, rounding, rounded, through)
+    through = {step: _wider(rows, passes) for step, rows in by_stage.get(THROUGH, {}).items()}
+    loss = _loss(reference, candidate, alike, passes, rounded, through)
+    if passes is not rounding and loss.status == "agrees":
+        loss = replace(loss, text=f"{loss.text}; {_AS_FLOAT32}")
     moved: dict[int, dict[str, float]] = {}
     for each in measures:
         if each.stage == AVERAGED["momentum"]:
@@ -140,7 +145,7 @@ def followed_stages(reference: RunRecord, candidate: RunRecord) -> list[Followed
             name,
             {s: rows for s, rows in by_stage.get(name, {}).items() if s in alike},
             alike,
-            rounding,
+            passes,
             moved,
             through,
             _farthest(by_stage.get("update", {})) if name == "buffers" else {},

@@ -25,7 +25,8 @@ takes 1 - beta through float32 has the error eps / (1 - beta) there: 1e-3 of bet
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -66,6 +67,9 @@ _EPS = {
 }
 # On a GPU, products of float32 may be of operands rounded to TF32.
 _TF32 = 2.0**-10
+# By how much of a loss the constants of a function, which is float32, move it.
+_BY_A_CONSTANT = 16 * _EPS["float32"]
+_IN_FUNCTIONS = "constants in functions (GELU, LeakyReLU, attention, resizing)"
 # Of a model whose weights were not recorded.
 _LAYERS, _TERMS = 64, 4096
 SINGLE_FLIP = 0.05
@@ -230,7 +234,47 @@ def float32_constants(*records: RunRecord) -> list[str]:
             found += [
                 f"{name} {value:g}" for name, value in _settings(record) if float(np.float32(value)) != value
             ]
-    return found
+    return [*found, *([_IN_FUNCTIONS] if functions_round(*records) else [])]
+
+
+def functions_round(reference: RunRecord, candidate: RunRecord) -> bool:
+    """Whether the first losses of two float64 scripts, of both frameworks, are apart by what a constant makes that a function takes through float32.
+
+    TensorFlow's GELU, LeakyReLU, resizing and Keras's attention do so. A model of other layers that are known has none of them; what a layer of the
+    user's own calls nobody knows.
+    """
+    keras = [r for r in (reference, candidate) if getattr(r.run_info, "framework", "") == "tensorflow"]
+    torch = [r for r in (reference, candidate) if getattr(r.run_info, "framework", "") == "torch"]
+    if len(keras) != 1 or len(torch) != 1 or keras[0].run_info.precision != "float64":
+        return False
+    if not all(len(record.steps) and record.steps[0] == 0 for record in (reference, candidate)):
+        return False
+    if not _may_round(outline_of(keras[0])):
+        return False
+    first, second = (float(record.loss[0]) for record in (reference, candidate))
+    apart = abs(first - second) / max(abs(first), abs(second), np.finfo(float).tiny)
+    return FLOAT64["loss_sum"] < apart <= _BY_A_CONSTANT
+
+
+def _may_round(outline: Mapping[str, Any]) -> bool:
+    """Whether a Keras model, as it is described, may call such a function."""
+    if "error" in outline or not outline:
+        return True
+    layers = [*(outline.get("layers") or ()), *(outline.get("operations") or ())]
+    return any(
+        not layer.get("kind")
+        or re.search("attention|resiz|upsampl", layer["kind"])
+        or str((layer.get("settings") or {}).get("function")) in ("gelu", "leaky_relu")
+        for layer in layers
+    )
+
+
+def rounded_from_the_start(reference: RunRecord, candidate: RunRecord) -> bool:
+    """Whether what TensorFlow takes through float32 may show in the first loss and its gradients: a function's, or what the first of several
+    optimizers has updated.
+    """
+    constants = float32_constants(reference, candidate)
+    return bool(constants) and (has_several_optimizers(reference) or functions_round(reference, candidate))
 
 
 def has_several_optimizers(record: RunRecord) -> bool:

@@ -34,6 +34,31 @@ def zero_gradient_directions(spec: TrainSpec) -> dict[str, str]:
     }
 
 
+def rounding_elements(*passes: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[np.bool_]]:
+    """Return bool of its shape by tensor: the elements whose gradients are rounding in every pass, and in one of them not exactly zero.
+
+    passes: first gradients of trainings in float64, by name; tensors that not all of them have, of one shape, are left out.
+    """
+    least = [
+        PAIR_ULPS
+        * float(np.finfo(np.float64).eps)
+        * max((_largest(g) for g in gradients.values()), default=0.0)
+        for gradients in passes
+    ]
+    found = {}
+    for name, first in passes[0].items():
+        arrays = [gradients[name] for gradients in passes if name in gradients]
+        if len(arrays) < len(passes) or any(array.shape != first.shape for array in arrays):
+            continue
+        small = np.all([np.abs(array) <= most for array, most in zip(arrays, least, strict=True)], axis=0)
+        found[name] = small & np.any([array != 0 for array in arrays], axis=0)
+    return found
+
+
+def _largest(array: NDArray[Any]) -> float:
+    return float(np.abs(array).max(initial=0.0))
+
+
 def measured_zero_gradients(*passes: Mapping[str, NDArray[Any]]) -> dict[str, str]:
     """Return the tensors whose gradients are rounding in every pass, and in one of them not exactly zero: name -> reason.
 

@@ -93,8 +93,8 @@ def loop(out: Path, fault: str = "", **options: Any) -> None:
             recorder.step(train_step(images[ids, :, :, None], classes[ids]), count=BATCH, ids=ids)
 
 
-def two(out: Path, **options: Any) -> None:
-    """An optimizer for the filters, and another kind for the head, which has its turn at each second step."""
+def two(out: Path, first: int = 0, scale: float = 1.0, **options: Any) -> None:
+    """An optimizer for the filters, and another kind for the head, which has its turn at each second step from the first one on."""
     model, sgd, loss_of = parts("")
     adagrad = keras.optimizers.Adagrad(3e-3)
     images, classes, _ = data()
@@ -102,7 +102,7 @@ def two(out: Path, **options: Any) -> None:
     @tf.function
     def train_step(x: Any, y: Any, both: bool) -> Any:
         with tf.GradientTape() as tape:
-            loss = loss_of(y, model(x, training=True))
+            loss = loss_of(y, model(x, training=True)) * scale
         filters, head = model.layers[0].trainable_variables, model.layers[-1].trainable_variables
         of_filters, of_head = tape.gradient(loss, [filters, head])
         sgd.apply_gradients(zip(of_filters, filters, strict=True))
@@ -112,7 +112,8 @@ def two(out: Path, **options: Any) -> None:
 
     with Recorder(out, model, [sgd, adagrad], **options) as recorder:
         for step, ids in enumerate(batches(False)):
-            loss = train_step(images[ids, :, :, None], classes[ids], step % 2 == 0)
+            turn = step % 2 == 0 and step >= first
+            loss = train_step(images[ids, :, :, None], classes[ids], turn)
             recorder.step(loss, count=BATCH, ids=ids)
 
 
@@ -133,6 +134,8 @@ def main(folder: Path) -> None:
     fit(folder / "keras_drops", "rate drops", states=True)
     loop(folder / "keras_decayed by hand", "by hand", follow=folder / "decayed", mapping=mapping)
     two(folder / "two", states=True)
+    two(folder / "late", 4, states=True)
+    two(folder / "late_scaled", 4, 2.0, follow=folder / "late")
     loop(folder / "keras_loop", follow=folder / "keras")
     loop(folder / "keras_loop_scaled", "loss scale", follow=folder / "keras")
 

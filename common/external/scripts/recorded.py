@@ -51,7 +51,13 @@ from parity.common.parity.compare import (
     named_alike,
     rate_rounding,
 )
-from parity.common.parity.deviation import curve_deviation, recorded_rows, state_deviations
+from parity.common.parity.deviation import (
+    compared_states,
+    curve_deviation,
+    recorded_rows,
+    state_deviations,
+    without_unused,
+)
 from parity.common.parity.followed import (
     FollowedStage,
     check_followed,
@@ -70,7 +76,7 @@ from parity.common.parity.rounding import (
     float32_constants,
     float64_curves,
     grown_since,
-    has_several_optimizers,
+    rounded_from_the_start,
 )
 from parity.common.parity.sample_ids import has_ids, steps_of_other_samples
 from parity.common.record import RunRecord
@@ -343,7 +349,7 @@ class RecordSource(core.ObservationSource):
         within = self._law[name] if self._proof else np.zeros(len(self._steps))
         if self._proof and not self._constants:
             return within, within if self._since < 0 else np.full(len(within), np.inf)
-        return within, np.maximum(within, first_steps_limit(name, self._records[0], self._rounding)[rows])
+        return within, np.maximum(within, first_steps_limit(name, *self._records, self._rounding)[rows])
 
     def _state_allowed(self, which: str) -> tuple[float, float]:
         """As `_limits`, of a state's tensors."""
@@ -434,7 +440,7 @@ class RecordSource(core.ObservationSource):
         """The first step's, tensor by tensor."""
         allowed = self._state_allowed("first_gradients")
         # One optimizer's first gradients are made before any constant of its.
-        before = self._proof and not has_several_optimizers(self._records[0])
+        before = self._proof and not rounded_from_the_start(*self._records)
         found = self._tensors(
             "first_gradients", "first gradients", (allowed[0],) * 2 if before else allowed, 0
         )
@@ -498,14 +504,18 @@ class RecordSource(core.ObservationSource):
             return StageSummary(name, "not recorded", "not recorded by one of them or both")
         if not named_alike(which, *self._records):
             return StageSummary(name, "not recorded", "by other names in each, see the note")
-        ours, theirs = (record.state(which) for record in self._records)
+        ours, theirs, rounding_alone = compared_states(which, *self._records)
+        of_rounding = len(rounding_alone)
         if which == "final" and len({len(record.steps) for record in self._records}) > 1:
             return StageSummary(name, "not recorded", "they ended after different steps")
         off = {n: d for n, d in state_deviations(ours, theirs).items() if n != "step"}
         bad = {n: d for n, d in off.items() if not d <= within}
         alone = [n for n in bad if not (n in ours and n in theirs)]
         if not bad:
-            return StageSummary(name, "agrees", f"{len(off)} tensors, within {max(off.values()):.1e}")
+            text = f"{len(off)} tensors, within {max(off.values()):.1e}"
+            if of_rounding:
+                text += f"; without elements of {of_rounding} of them, whose first gradients are rounding"
+            return StageSummary(name, "agrees", text)
         parts = [f"{n} {bad[n]:.2g}" for n in sorted(bad, key=lambda n: -bad[n]) if n not in alone][:_SHOWN]
         parts += [f"{n} only in one" for n in alone[:_SHOWN]]
         listed = ", ".join(part.removeprefix("tensors/") for part in parts)
@@ -515,7 +525,7 @@ class RecordSource(core.ObservationSource):
         return StageSummary(name, status, text, step, worst, allowed)
 
     def _gradient_factor(self) -> float | None:
-        ours, theirs = (record.state("first_gradients") for record in self._records)
+        ours, theirs = without_unused(*(record.state("first_gradients") for record in self._records))
         if ours.keys() != theirs.keys() or any(ours[n].shape != theirs[n].shape for n in ours):
             return None
         both = [np.concatenate([np.ravel(s[n]) for n in ours]).astype(np.float64) for s in (ours, theirs)]
