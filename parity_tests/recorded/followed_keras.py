@@ -98,6 +98,8 @@ def two(out: Path, first: int = 0, scale: float = 1.0, **options: Any) -> None:
     model, sgd, loss_of = parts("")
     adagrad = keras.optimizers.Adagrad(3e-3)
     images, classes, _ = data()
+    if first:  # which a function that is traced again could not do
+        adagrad.build(model.layers[-1].trainable_variables)
 
     @tf.function
     def train_step(x: Any, y: Any, both: bool) -> Any:
