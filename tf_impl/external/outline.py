@@ -66,8 +66,10 @@ def outline(model: keras.Model, target: str, inputs: Any = None, optimizer: Any 
         raise ExternalModelError(f"{target}: is not built yet; give inputs, so that it is")
     if inputs is not None and not all(layer.built for layer in model._flatten_layers()):
         call(model, inputs, training=False)  # so that every layer has its path
-    # What was not built when the model was called is none of its: another has taken its place.
-    layers = {path: layer for path, layer in layers_of(model).items() if layer.built}
+    layers = layers_of(model)
+    if inputs is None:
+        # What was not built when the model was called is none of its: another has taken its place.
+        layers = {path: layer for path, layer in layers.items() if layer.built}
     calls = Calls(layers, settings, [path for path, layer in layers.items() if not layer._layers])
     if inputs is not None:
         with _traced(layers, calls):
