@@ -190,8 +190,7 @@ class Recorder(ScriptRecorder):
         self._measures_now = True
         self._keeping = tf.Variable(True, trainable=False)
         self._keeps_now = True
-        # Of a followed run: whether to update by the reference's gradients, and these.
-        # Which of them are given at this step: an optimizer may have its first turn later.
+        # Of a followed run: of which tensors this step's update is by the reference's gradients, and these.
         self._giving = tf.Variable([False] * len(self._live), trainable=False)
         self._given = [_like(variable) for variable in self._live] if isinstance(kept, Follower) else []
         self._reached: set[int] = set()  # places of tensors that updates have had a gradient of

@@ -134,9 +134,9 @@ def ensemble_budget(base: RunRecord, members: Sequence[RunRecord]) -> Budget:
                 f"{member.folder}: skipped other steps than {base.folder}, so that rounding decides what overflows;"
                 " take a smaller loss_scale.initial or a longer growth_interval"
             )
-        _check_beginning(base, member)
         if not _finite(member):
             raise NotComparableError(f"{member.folder}: not finite everywhere, so it measures no rounding")
+        _check_beginning(base, member)
     curves, ulp = {}, float(np.finfo(base.run_info.master_dtype).eps)
     for name in CURVES:
         deviations = [column_deviation(name, base, member) for member in members]

@@ -328,18 +328,18 @@ def rate_rounding(records: Sequence[RunRecord], columns: Sequence[Curve]) -> Cur
     return allowed
 
 
-def first_steps_limit(name: str, reference: RunRecord, candidate: RunRecord, rounding: Rounding) -> Curve:
+def first_steps_limit(name: str, reference: RunRecord, rounding: Rounding, exact: bool) -> Curve:
     """Return (steps,): beyond which a script's curve diverges, where there is no noise floor.
 
     Args:
         rounding: of the pair. Where both are float64, and only constants that are rounded to float32 keep them apart,
             the first step is judged as ever, but for what the optimizer makes.
+        exact: whether these constants come after the first loss, see `rounded_from_the_start`.
     """
     if not rounding.proof:
         return rounding.first_steps(name, reference)
     limit = rounding.in_float32.first_steps(name, reference)
-    exact = name in ("loss_sum", "gradient_norm") and not rounded_from_the_start(reference, candidate)
-    if exact and len(limit) and reference.steps[0] == 0:
+    if exact and name in ("loss_sum", "gradient_norm") and len(limit) and reference.steps[0] == 0:
         limit[0] = FLOAT64[name]
     return limit
 
@@ -359,8 +359,9 @@ def _first_steps(
         found.append(
             Check(_TITLES["first_gradients"], passed, stage.deviation, stage.allowed, f"step 0: {stage.text}")
         )
+    exact = rounding.proof and not rounded_from_the_start(reference, candidate)
     for name in (name for name in CURVES if name not in skip):
-        limit = first_steps_limit(name, reference, candidate, rounding)
+        limit = first_steps_limit(name, reference, rounding, exact)
         check = _worst_step(name, reference, deviations[name], limit)
         # The first loss comes before its gradients.
         at_once = name == "loss_sum" and not check.passed and not deviations[name][0] <= limit[0]

@@ -18,6 +18,7 @@ from parity.common.parity.deviation import Curve
 from parity.common.parity.rounding import (
     ELEMENTWISE_GROSS_ULPS,
     ELEMENTWISE_ULPS,
+    IN_FUNCTIONS,
     SCHEDULE_ULPS,
     Rounding,
     functions_round,
@@ -39,7 +40,7 @@ from parity.common.record.followed import (
 from parity.common.spec import ScriptInfo
 
 Status = Literal["agrees", "undecided", "differs", "inherits", "not recorded"]
-_AS_FLOAT32 = "judged as float32, whose constants are in functions of TensorFlow's (GELU, LeakyReLU, attention, resizing)"
+_AS_FLOAT32 = f"judged as float32, through which TensorFlow takes {IN_FUNCTIONS}"
 FIRST_GRADIENTS = "first gradients"
 _AGREES, _UNDECIDED, _DIFFERS = range(3)
 _WORDS: tuple[Status, ...] = ("agrees", "undecided", "differs")
@@ -312,6 +313,7 @@ def _normwise(
         return FollowedStage(name, "not recorded", words)
     beyond = rounding.gross_gradient if "gradients" in name else rounding.gross
     levels, deviations, large, limits = [], [], [], []
+    allowances: list[list[float]] = []
     worst: list[Measure | None] = []
     rare = 0
     for step in steps:
@@ -319,18 +321,19 @@ def _normwise(
         total = math.sqrt(sum(each.reference**2 for each in rows))
         more = besides.get(step, 0.0)
         smooth = [rounding.smooth * through.get(step, {}).get(each.tensor, 1.0) for each in rows]
+        allowed = [limit * (each.reference + total) + more for each, limit in zip(rows, smooth, strict=True)]
         shares = [
-            each.difference / max(limit * (each.reference + total) + more, np.finfo(float).tiny)
-            for each, limit in zip(rows, smooth, strict=True)
+            each.difference / max(most, np.finfo(float).tiny)
+            for each, most in zip(rows, allowed, strict=True)
         ]
         far = [
-            each.difference > max(beyond * each.reference + 8 * limit * total + more, 0.0)
+            each.difference > beyond * each.reference + 8 * limit * total + more
             for each, limit in zip(rows, smooth, strict=True)
         ]
         place = int(np.argmax(shares)) if rows else 0
         level = _AGREES if not rows or shares[place] <= 1 else _DIFFERS if any(far) else _UNDECIDED
         if level and (
-            rounding.proof or _is_multiple(rows, smooth) or _moves_alike(rows[place], moved.get(step, {}))
+            rounding.proof or _is_multiple(rows, allowed) or _moves_alike(rows[place], moved.get(step, {}))
         ):
             level = _DIFFERS
         if any(each.only for each in rows):
@@ -342,6 +345,7 @@ def _normwise(
         levels.append(level)
         worst.append(rows[place] if rows else None)
         limits.append(smooth[place] if rows else rounding.smooth)
+        allowances.append(allowed)
         deviations.append(_relative(rows[place], total) if rows else 0.0)
     off: NDArray[np.int64] = np.array(levels)
     if not off.any():
@@ -351,12 +355,10 @@ def _normwise(
     first = worst[row]
     assert first is not None
     rows = by_step[steps[row]]
-    total = math.sqrt(sum(each.reference**2 for each in rows))
     apart = [
         each
-        for each in rows
-        if each.only
-        or not each.difference <= limits[row] * (each.reference + total) + besides.get(steps[row], 0.0)
+        for each, most in zip(rows, allowances[row], strict=True)
+        if each.only or not each.difference <= most
     ]
     text = _words(first) + _listed(apart, rows)
     undecided = int((off == _UNDECIDED).sum())
@@ -393,12 +395,10 @@ def _moves_alike(row: Measure, moved: Mapping[str, float]) -> bool:
     return row.stage == "buffers" and row.tensor in moved and len(factors) > 1 and np.ptp(factors) <= _ALIKE
 
 
-def _is_multiple(rows: Sequence[Measure], limits: Sequence[float]) -> bool:
+def _is_multiple(rows: Sequence[Measure], allowed: Sequence[float]) -> bool:
     """Whether the gradients that are off are those of the reference times one number, up to what each may be off: a unit that flips changes
     their direction.
     """
-    total = math.sqrt(sum(each.reference**2 for each in rows))
-    allowed = [limit * (each.reference + total) for each, limit in zip(rows, limits, strict=True)]
     off = [(each, most) for each, most in zip(rows, allowed, strict=True) if not each.difference <= most]
     largest = max((each for each, _ in off), key=lambda each: each.reference)
     return len(off) > 1 and all(

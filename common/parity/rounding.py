@@ -69,7 +69,7 @@ _EPS = {
 _TF32 = 2.0**-10
 # By how much of a loss the constants of a function, which is float32, move it.
 _BY_A_CONSTANT = 16 * _EPS["float32"]
-_IN_FUNCTIONS = "constants in functions (GELU, LeakyReLU, attention, resizing)"
+IN_FUNCTIONS = "constants in functions (GELU, LeakyReLU, attention, resizing)"
 # Of a model whose weights were not recorded.
 _LAYERS, _TERMS = 64, 4096
 SINGLE_FLIP = 0.05
@@ -234,7 +234,7 @@ def float32_constants(*records: RunRecord) -> list[str]:
             found += [
                 f"{name} {value:g}" for name, value in _settings(record) if float(np.float32(value)) != value
             ]
-    return [*found, *([_IN_FUNCTIONS] if functions_round(*records) else [])]
+    return [*found, *([IN_FUNCTIONS] if functions_round(*records) else [])]
 
 
 def functions_round(reference: RunRecord, candidate: RunRecord) -> bool:
@@ -274,7 +274,7 @@ def rounded_from_the_start(reference: RunRecord, candidate: RunRecord) -> bool:
     optimizers has updated.
     """
     constants = float32_constants(reference, candidate)
-    return bool(constants) and (has_several_optimizers(reference) or functions_round(reference, candidate))
+    return bool(constants) and (IN_FUNCTIONS in constants or has_several_optimizers(reference))
 
 
 def has_several_optimizers(record: RunRecord) -> bool:

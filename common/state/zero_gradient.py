@@ -66,7 +66,7 @@ def measured_zero_gradients(*passes: Mapping[str, NDArray[Any]]) -> dict[str, st
     """
     shares: dict[str, list[float]] = {}
     for gradients in passes:
-        sizes = {name: float(np.abs(value).max(initial=0.0)) for name, value in gradients.items()}
+        sizes = {name: _largest(value) for name, value in gradients.items()}
         largest = max(sizes.values(), default=0.0)
         for name, size in sizes.items():
             shares.setdefault(name, []).append(size / largest if largest else 0.0)

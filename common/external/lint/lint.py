@@ -152,7 +152,7 @@ def audit(keras: Outline, torch: Outline, layers: Sequence[LayerPair] | None = N
                 differences.append(_without(whole[item.framework == "torch"][item.path], last=False))
         elif not item.inside_attention:
             differences.append(_without(item, last=any(item in end for end in ends)))
-    differences += _optimizers(keras.optimizer, torch.optimizer, unread)
+    differences += of_optimizers(keras.optimizer, torch.optimizer, unread)
     return Audit(
         differences=tuple(differences),
         unread=tuple(unread),
@@ -297,9 +297,10 @@ def same(left: Setting, right: Setting) -> bool:
     return left == right
 
 
-def _optimizers(
+def of_optimizers(
     keras: OptimizerInfo | None, torch: OptimizerInfo | None, unread: list[Unread]
 ) -> Iterator[Difference]:
+    """What two optimizers are set to otherwise; one that there is not, or of a kind that is not known, goes to `unread`."""
     if keras is None and torch is None:
         return
     for name, info in (("keras", keras), ("torch", torch)):

@@ -92,9 +92,9 @@ def propose(keras: Outline, torch: Outline, hints: Mapping | None = None) -> Map
     hints = hints or Mapping(keras=keras.target, torch=torch.target)
     best = _proposed(keras, torch, hints, None)
     # What is fused, or several in one, takes the partner of another where it is matched alone, by its shape.
-    for every, first in _WAYS if any(_amiss(best, keras, torch)) else ():
+    for every, first in _WAYS if any(_mismatches(best, keras, torch)) else ():
         other = _proposed(keras, torch, hints, every, first)
-        if _amiss(other, keras, torch) < _amiss(best, keras, torch):
+        if _mismatches(other, keras, torch) < _mismatches(best, keras, torch):
             best = other
     if len(best.doubtful) > len(best.tensors) / 2 and _is_of_functions(torch):
         other = _proposed(keras, torch, hints, None, "use")
@@ -124,7 +124,7 @@ def _left(mapping: Mapping, keras: Outline, torch: Outline) -> int:
     )
 
 
-def _amiss(mapping: Mapping, keras: Outline, torch: Outline) -> tuple[int, int]:
+def _mismatches(mapping: Mapping, keras: Outline, torch: Outline) -> tuple[int, int]:
     """How many trained tensors have no counterpart, and how many pairs are of tables and of kernels."""
     found = []
     for outline in (keras, torch):

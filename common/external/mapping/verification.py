@@ -253,7 +253,7 @@ class _Search:
                 self.pairs = pairs
 
     def _follow_siblings(self) -> None:
-        """Give components that deviate the rules of those of their signature that agree, where all of these have the same.
+        """Give a component that deviates the rules of its signature's components that agree, where these all have the same.
 
         Behind what truly differs, no rule makes one of them agree.
         """

@@ -116,32 +116,24 @@ def fitting_edits(
         one = fitting_edit(view.bench, lines, lambda edit: deviation([edit]))
         return None if one is None else ([one[0]], one[1])
     trials = _Trials(view, deviation)
-    numbers, _ = view.of_keras_alone
+    numbers, functions = view.of_keras_alone
     every = list(_edits(view.bench, lines, False, numbers=numbers))
     # Other tensors are many.
     likely = [edit for edit in every if edit.line in lines and edit.kind != "operand"]
     found = trials.one_of([], likely) or trials.together()
     if not found and math.isfinite(trials.apart([])):  # of another shape: what is behind says more
-        found = _found_elsewhere(trials, view, every, likely)
+        found = (
+            next(filter(None, (trials.one_of(first, likely) for first in trials.nearest())), None)
+            or trials.one_of([], every)
+            or trials.together()
+            # With another edit a function says little: x.abs() ** 1 for x ** 2.
+            or trials.one_of([], _edits(view.bench, lines, False, numbers=numbers, functions=functions))
+            or trials.by_what_is_off(every)
+        )
     if found and len({edit.line for edit in found[0]}) > 1:
         # One elsewhere may do the work of several: of what a line gives to these.
         return trials.one_of([], [edit for edit in every if edit.kind != "operand"]) or found
     return found
-
-
-def _found_elsewhere(
-    trials: _Trials, view: View, every: list[CodeEdit], likely: list[CodeEdit]
-) -> tuple[list[CodeEdit], float] | None:
-    """What fits where no likely edit does, nor several that are nearer: with others, in the rest of the functions, of other tensors."""
-    lines, (numbers, functions) = view.code, view.of_keras_alone
-    return (
-        next(filter(None, (trials.one_of(first, likely) for first in trials.nearest())), None)
-        or trials.one_of([], every)
-        or trials.together()
-        # With another edit a function says little: x.abs() ** 1 for x ** 2.
-        or trials.one_of([], _edits(view.bench, lines, False, numbers=numbers, functions=functions))
-        or trials.by_what_is_off(every)
-    )
 
 
 class _Trials:

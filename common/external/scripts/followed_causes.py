@@ -273,9 +273,12 @@ def of_averages(
         settings: that differ.
     """
     here = [each for each in measures if each.step == step]
-    off = [
-        each.tensor for each in here if each.stage == "buffers" and each.difference > smooth * each.reference
-    ]
+
+    def off_by(times: float) -> list[str]:
+        buffers = (each for each in here if each.stage == "buffers")
+        return [each.tensor for each in buffers if each.difference > times * smooth * each.reference]
+
+    off = off_by(1)
     # Where a copy is what it is of, as at first, an average does not move at all.
     if off and {*off} <= {each.tensor for each in measures if each.stage == OLD_WEIGHTS}:
         return (
@@ -283,15 +286,11 @@ def of_averages(
             " made before step() instead of behind it"
         )
     # What is hardly off shows no number.
-    clear = {
-        each.tensor
-        for each in here
-        if each.stage == "buffers" and each.difference > _CLEARLY * smooth * each.reference
-    }
+    due = off_by(_CLEARLY) or off
     for stage, text in _AVERAGES.items():
         rows = [each for each in here if each.stage == stage]
         names = [each.tensor for each in rows]
-        if rows and clear <= {*names} and ({*off} <= {*names} or clear):
+        if rows and due and {*due} <= {*names}:
             values = round(rows[0].factor / (rows[0].factor - 1)) if rows[0].factor > 1 else 0
             return text.format(names=listed(names, _SHOWN), times=rows[0].factor, values=values)
     # What rounding leaves of a number does not say it.

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from parity.common.base.errors import RecordError
 from parity.common.base.words import listed
-from parity.common.external.lint.lint import audit, optimizer_differences, same
-from parity.common.external.lint.optimizer_settings import OPTIMIZERS
+from parity.common.external.lint.lint import audit, of_optimizers, same
 from parity.common.external.lint.settings import said
 from parity.common.record.files import parse, read_json
 from parity.common.record.script import OUTLINE
@@ -32,8 +31,7 @@ def setting_differences(reference: Path, candidate: Path) -> tuple[list[str], li
     found = [("optimizer", one) for one in audit(keras, torch).differences] + [
         (f"optimizer {number}", one)
         for number, (ours, theirs) in enumerate(several, 1)
-        if ours.kind in OPTIMIZERS and theirs.kind in OPTIMIZERS
-        for one in optimizer_differences(ours, theirs, [])
+        for one in of_optimizers(ours, theirs, [])
     ]
     told: list[tuple[str, str]] = []
     for label, one in found:

@@ -56,7 +56,6 @@ from parity.common.parity.deviation import (
     curve_deviation,
     recorded_rows,
     state_deviations,
-    without_unused,
 )
 from parity.common.parity.followed import (
     FollowedStage,
@@ -232,6 +231,8 @@ class RecordSource(core.ObservationSource):
         self._budget = budget
         self._epsilon = float(np.finfo(reference.run_info.master_dtype).eps)
         self._proof = reference.run_info.precision == "float64"
+        # One optimizer's first gradients are made before any constant of its.
+        self._exact_first = self._proof and not rounded_from_the_start(*self._records)
         self._rounding = Rounding.of(*([reference] if self._proof else self._records))
         self._constants = [] if budget is not None else float32_constants(reference, candidate)
         self._law = {name: limit[self._sides[0][1]] for name, limit in float64_curves(reference).items()}
@@ -349,7 +350,9 @@ class RecordSource(core.ObservationSource):
         within = self._law[name] if self._proof else np.zeros(len(self._steps))
         if self._proof and not self._constants:
             return within, within if self._since < 0 else np.full(len(within), np.inf)
-        return within, np.maximum(within, first_steps_limit(name, *self._records, self._rounding)[rows])
+        return within, np.maximum(
+            within, first_steps_limit(name, self._records[0], self._rounding, self._exact_first)[rows]
+        )
 
     def _state_allowed(self, which: str) -> tuple[float, float]:
         """As `_limits`, of a state's tensors."""
@@ -439,10 +442,8 @@ class RecordSource(core.ObservationSource):
     def gradients(self) -> StageSummary:
         """The first step's, tensor by tensor."""
         allowed = self._state_allowed("first_gradients")
-        # One optimizer's first gradients are made before any constant of its.
-        before = self._proof and not rounded_from_the_start(*self._records)
         found = self._tensors(
-            "first_gradients", "first gradients", (allowed[0],) * 2 if before else allowed, 0
+            "first_gradients", "first gradients", (allowed[0],) * 2 if self._exact_first else allowed, 0
         )
         if self._budget is None and not self._proof and found.status != "not recorded":
             judged = _summary(first_gradients_stage(*self._records))
@@ -505,7 +506,6 @@ class RecordSource(core.ObservationSource):
         if not named_alike(which, *self._records):
             return StageSummary(name, "not recorded", "by other names in each, see the note")
         ours, theirs, rounding_alone = compared_states(which, *self._records)
-        of_rounding = len(rounding_alone)
         if which == "final" and len({len(record.steps) for record in self._records}) > 1:
             return StageSummary(name, "not recorded", "they ended after different steps")
         off = {n: d for n, d in state_deviations(ours, theirs).items() if n != "step"}
@@ -513,8 +513,10 @@ class RecordSource(core.ObservationSource):
         alone = [n for n in bad if not (n in ours and n in theirs)]
         if not bad:
             text = f"{len(off)} tensors, within {max(off.values()):.1e}"
-            if of_rounding:
-                text += f"; without elements of {of_rounding} of them, whose first gradients are rounding"
+            if rounding_alone:
+                text += (
+                    f"; without elements of {len(rounding_alone)} of them, whose first gradients are rounding"
+                )
             return StageSummary(name, "agrees", text)
         parts = [f"{n} {bad[n]:.2g}" for n in sorted(bad, key=lambda n: -bad[n]) if n not in alone][:_SHOWN]
         parts += [f"{n} only in one" for n in alone[:_SHOWN]]
@@ -525,7 +527,7 @@ class RecordSource(core.ObservationSource):
         return StageSummary(name, status, text, step, worst, allowed)
 
     def _gradient_factor(self) -> float | None:
-        ours, theirs = without_unused(*(record.state("first_gradients") for record in self._records))
+        ours, theirs = compared_states("first_gradients", *self._records)[:2]
         if ours.keys() != theirs.keys() or any(ours[n].shape != theirs[n].shape for n in ours):
             return None
         both = [np.concatenate([np.ravel(s[n]) for n in ours]).astype(np.float64) for s in (ours, theirs)]
