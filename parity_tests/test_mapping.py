@@ -669,6 +669,24 @@ def test_kernels_may_be_one_side_by_side(inputs, rule):
         assert found == ([rule] if rule else [])
 
 
+def test_a_kernel_may_be_that_of_a_1x1_convolution_and_a_dense_one():
+    """Of points and of their whole, whose outputs are added up; on either side."""
+    whole, point, dense_one = ((8, 6), (5, 6), (3, 6))
+    for ours, theirs in (
+        ([("whole", whole)], [("point", (*point[::-1], 1)), ("all", dense_one[::-1])]),
+        ([("all", dense_one), ("point", (1, *point))], [("whole", whole[::-1])]),
+    ):
+        mapping = propose(
+            *(
+                outline(framework, *((name, "", {"kernel": ("kernel", shape)}) for name, shape in side))
+                for framework, side in (("tensorflow", ours), ("torch", theirs))
+            )
+        )
+        assert [pair.rule for pair in mapping.tensors] == (
+            ["i o -> o i 1; i=5+3!"] if len(theirs) == 2 else ["1 i o -> o i; i=3!+5"]
+        )
+
+
 def test_a_vector_may_stand_among_kernels_and_tables_side_by_side():
     """Similarity by three products in place of one of all pairs; a column beside a table; two tables in a third axis."""
     tables = [

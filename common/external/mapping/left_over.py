@@ -409,7 +409,8 @@ def by_shape(keras: Sequence[ParameterGroup], torch: Sequence[ParameterGroup]) -
 
 def by_inputs(keras: Sequence[ParameterGroup], torch: Sequence[ParameterGroup]) -> list[Pair]:
     """Kernels of one side that are one of the other's, side by side along its inputs: of a layer that is given several tensors
-    joined there, and of as many layers whose outputs are added up here. One of them may be a vector: of one input, or of one output.
+    joined there, and of as many layers whose outputs are added up here. Some may be written without axes of size one: a dense kernel
+    beside that of a 1x1 convolution, a vector of one input or of one output.
 
     Args:
         keras, torch: groups without a counterpart.
@@ -440,18 +441,31 @@ def by_inputs(keras: Sequence[ParameterGroup], torch: Sequence[ParameterGroup]) 
 def _along_inputs(whole: TensorInfo, run: Sequence[TensorInfo], side: int) -> str:
     """The rule by which kernels are one of Keras's (side 0) or of torch's along its inputs; '' where they are not."""
     inputs, outputs, rest = _kernel(whole, side)
-    sizes = list[str]()
-    for info in run:
-        bare = len(info.shape) < 2
-        if bare and set(rest) <= {1} and (outputs == 1 or info.shape == (outputs,)):
-            sizes.append(f"{info.shape[0] if outputs == 1 else 1}!")
-        elif not bare and _kernel(info, 1 - side)[1:] == (outputs, rest):
-            sizes.append(str(_kernel(info, 1 - side)[0]))
-        else:
-            return ""
-    if sum(int(size.rstrip("!")) for size in sizes) != inputs or all(size.endswith("!") for size in sizes):
+    axes = max(len(info.shape) for info in run)
+    if axes < 2:
         return ""
-    return f"... i o -> o i ...; i={'+'.join(sizes)}"
+    # Of all parts, or of those that are written with all their axes.
+    own = next(_kernel(info, 1 - side)[2] for info in run if len(info.shape) == axes)
+    sizes, lengths = list[str](), list[int]()
+    for info in run:
+        if len(info.shape) == axes:
+            length, *others = _kernel(info, 1 - side)
+            fits = others == [outputs, own]
+        else:
+            vector = info.shape[0] if outputs == 1 else 1
+            length = _kernel(info, 1 - side)[0] if len(info.shape) > 1 else vector
+            long = (outputs, length) if side == 0 else (length, outputs)
+            fits = set(own) <= {1} and info.shape == tuple(size for size in long if size != 1)
+        if not fits:
+            return ""
+        lengths.append(length)
+        sizes.append(f"{length}{'' if len(info.shape) == axes else '!'}")
+    if sum(lengths) != inputs or (own != rest and not {*own, *rest} <= {1}):
+        return ""
+    ours, theirs = (
+        ["1"] * len(each) if own != rest else ["..."] for each in ((rest, own), (own, rest))[side]
+    )
+    return f"{' '.join([*ours, 'i', 'o'])} -> {' '.join(['o', 'i', *theirs])}; i={'+'.join(sizes)}"
 
 
 def side_by_side(keras: Sequence[ParameterGroup], torch: Sequence[ParameterGroup]) -> list[Pair]:
