@@ -812,6 +812,11 @@ def test_what_one_side_lacks_and_what_counts_batches():
     (lone,) = [pair for pair in mapping.tensors if not pair.keras]
     assert lone.torch == ("n.weight",) and lone.rule == "constant(1; 8)" and "only while it is 1" in lone.note
     assert list(mapping.ignored.torch) == ["n.num_batches_tracked"]
+    # Of a mapping by hand it need not be said.
+    by_hand = mapping.model_copy(update={"ignored": Reasons()})
+    by_hand.check(keras, torch)
+    state = {name: np.ones(8) for name in by_hand.names("torch")}
+    assert len(by_hand.to_keras(state | {"n.num_batches_tracked": np.ones(())})) == 3
 
 
 def test_check_names_the_tensor():

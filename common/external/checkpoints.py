@@ -239,14 +239,17 @@ def _check_mapping(path: Path, mapping: maps.Mapping, source: End, destination: 
         needs = end is destination and end.framework == "tensorflow"
         if (needs or end.path.name.endswith(".weights.h5")) and end.model is None:
             raise ExternalModelError(
-                f"{end.path}: name the Keras model with --keras package.module:attribute (the mapping was made"
-                f" for {mapping.keras})"
+                f"{end.path}: name the Keras model with --keras package.module:attribute{_made_for(mapping.keras)}"
             )
         if end.optimizer is not None and end.model is None and end.framework == "torch":
             raise ExternalModelError(
-                "--torch-optimizer needs the model whose parameters it updates: name it with --torch (the mapping"
-                f" was made for {mapping.torch})"
+                "--torch-optimizer needs the model whose parameters it updates: name it with"
+                f" --torch{_made_for(mapping.torch)}"
             )
+
+
+def _made_for(target: str) -> str:
+    return f" (the mapping was made for {target})" if target else ""
 
 
 # --- What both frameworks check of a checkpoint ---
@@ -303,15 +306,12 @@ def check_fit(side: str, live: Mapping[str, Any], tensors: Mapping[str, Any], no
                 f"the --{side} model's {name} has the shape {own}, the mapping gives {given}"
             )
     set_now = {id(live[name]) for name in tensors}
-    kept = [name for name, tensor in live.items() if id(tensor) not in set_now and not counts_batches(name)]
+    kept = [
+        name for name, tensor in live.items() if id(tensor) not in set_now and not maps.counts_batches(name)
+    ]
     if kept:
         names = ", ".join(kept)
         notes.append(f"as the --{side} model is built with, since the mapping ignores them: {names}")
-
-
-def counts_batches(name: str) -> bool:
-    """Return whether a torch buffer says how often statistics were updated: only a momentum of None makes use of it."""
-    return name.rpartition(".")[2] == "num_batches_tracked"
 
 
 def rate_to_carry(contents: CheckpointContents, own: float, target: str, notes: list[str]) -> float | None:

@@ -19,6 +19,7 @@ from parity.common.base.errors import ExternalModelError
 from parity.common.base.files import replacing
 from parity.common.external import checkpoints as both
 from parity.common.external.process.layouts import to_torch_input
+from parity.common.spec.external.mapping import counts_batches
 from parity.common.spec.external.target import Target
 from parity.common.state.canonical import without_ties
 from parity.torch_impl.external import names, passes
@@ -310,7 +311,7 @@ def _completed(
     found = {}
     for name, tensor in live.items():
         found[name] = tensors[name] if name in tensors else tensor.detach().clone()
-        if name not in tensors and both.counts_batches(name):
+        if name not in tensors and counts_batches(name):
             found[name].fill_(step or 0)
     return found
 

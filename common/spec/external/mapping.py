@@ -128,12 +128,12 @@ class Names(Spec):
 class Mapping(Spec):
     """Of two models.
 
-    keras, torch: the targets. ignored: why a tensor needs no counterpart. tied: names of a tensor that has another
+    keras, torch: the targets, '' where none is known, as of scripts. ignored: why a tensor needs no counterpart. tied: names of a tensor that has another
     name, and that other name. Every name stands once.
     """
 
-    keras: str
-    torch: str
+    keras: str = ""
+    torch: str = ""
     layers: tuple[LayerPair, ...] = ()
     tensors: tuple[Pair, ...] = ()
     ignored: Reasons = Field(default_factory=Reasons)
@@ -196,7 +196,7 @@ class Mapping(Spec):
 
     def _moved(self, source: str, target: str, state: State, partial: bool) -> State:
         known = set(self.names(source))
-        unknown = next((name for name in state if name not in known), None)
+        unknown = next((name for name in state if name not in known and not counts_batches(name)), None)
         if unknown is not None:
             raise ExternalModelError(
                 f"the mapping does not name the {source} tensor {unknown!r}{_near(unknown, known)}"
@@ -237,7 +237,7 @@ class Mapping(Spec):
             for name in named - shapes.keys():
                 raise ExternalModelError(f"{outline.target} has no tensor {name!r}{_near(name, shapes)}")
             for name in shapes:
-                if name not in named:
+                if name not in named and not counts_batches(name):
                     raise ExternalModelError(
                         f"{outline.target}: the mapping does not name {name!r} {shapes[name]}"
                     )
@@ -258,6 +258,11 @@ class Mapping(Spec):
                 raise ExternalModelError(
                     f"{pair.label}: rule {pair.rule!r} takes {said[0]} to {said[1]}, and torch's is {said[2]}"
                 )
+
+
+def counts_batches(name: str) -> bool:
+    """Return whether a torch buffer says how often statistics were updated: only a momentum of None makes use of it."""
+    return name.rpartition(".")[2] == "num_batches_tracked"
 
 
 @contextmanager
