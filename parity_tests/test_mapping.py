@@ -687,6 +687,31 @@ def test_a_kernel_may_be_that_of_a_1x1_convolution_and_a_dense_one():
         )
 
 
+def test_batch_norms_may_be_one_of_all_their_channels():
+    """On either side; what one side alone trains of it is what it is while it changes nothing."""
+    few, all_of_them = (8, 4), 12
+
+    def of(framework, sizes, scale):
+        roles = ("gamma", "beta", "moving_mean", "moving_variance")
+        if framework == "torch":
+            roles = ("weight", "bias", "running_mean", "running_var")
+        norms = [
+            (f"n{n}", "batch_norm", {role: (role, (size,)) for role in roles[0 if scale else 1 :]})
+            for n, size in enumerate(sizes)
+        ]
+        return outline(framework, *norms)
+
+    for ours, theirs in ((few, (all_of_them,)), ((all_of_them,), few)):
+        keras, torch = of("tensorflow", ours, False), of("torch", theirs, True)
+        mapping = propose(keras, torch)
+        mapping.check(keras, torch)
+        rules = [pair.rule for pair in mapping.tensors if pair.keras]
+        assert rules == ["o -> o; o=8+4"] * 3
+        assert {pair.torch for pair in mapping.tensors if not pair.keras} == {
+            (f"n{n}.weight",) for n in range(len(theirs))
+        }
+
+
 def test_a_vector_may_stand_among_kernels_and_tables_side_by_side():
     """Similarity by three products in place of one of all pairs; a column beside a table; two tables in a third axis."""
     tables = [

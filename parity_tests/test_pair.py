@@ -503,10 +503,11 @@ def test_a_faulty_port_is_named_with_its_layer(parity: Cli, port: str) -> None:
 
 
 @pytest.mark.slow
-def test_stock_batch_norms_are_compared_as_keras_keeps_their_variance(parity: Cli) -> None:
+@pytest.mark.parametrize("port", ["StockNorm", "OwnStockNorm"])
+def test_stock_batch_norms_are_compared_as_keras_keeps_their_variance(port: str, parity: Cli) -> None:
     # A bias before them is only torch's, and Adam makes steps of what its gradient rounds.
     few = "--replicas", 1, "--steps", 2, "--optimizer", "adam,learning_rate=0.01", "--out", "out"
-    code, out, err = parity(*pair_of("normalised", "StockNorm"), *few)
+    code, out, err = parity(*pair_of("normalised", port), *few)
     assert code == 0, out + err
     assert "note: stock batch norms (norm1): for evaluation torch keeps a variance over N - 1 values" in out
     assert "running_variance: biased" in (parity.folder / "out" / "pair.yaml").read_text()

@@ -363,6 +363,19 @@ class StockNorm(Pooled):
     norm = nn.BatchNorm2d
 
 
+class StockNormWithin(nn.BatchNorm2d):
+    """A stock one of a class of the port's own."""
+
+    def forward(self, x):
+        return super().forward(x.contiguous())
+
+
+class OwnStockNorm(Pooled):
+    """With torch's own statistics, by a class that derives from torch's."""
+
+    norm = StockNormWithin
+
+
 class OtherMomentum(Pooled):
     """Keras's number, which means the opposite here."""
 

@@ -132,6 +132,36 @@ def divided(keras: Sequence[ParameterGroup], torch: Sequence[ParameterGroup]) ->
     return pairs
 
 
+def joined_norms(keras: Sequence[ParameterGroup], torch: Sequence[ParameterGroup]) -> list[Pair]:
+    """A batch norm of one side whose channels are those of some of the other's, which follow each other: each channel is normalised by itself.
+
+    Args:
+        keras, torch: groups without a counterpart.
+    """
+    left = [[group for group in side if "mean" in group.parts] for side in (keras, torch)]
+    pairs = list[Pair]()
+    for one, several in ((1, 0), (0, 1)):
+        for whole in left[one]:
+            size = math.prod(whole.parts["mean"].shape)
+            for run in _runs_of(left[several]):
+                sizes = [math.prod(part.parts["mean"].shape) for part in run]
+                if sum(sizes) != size or len({frozenset(part.parts) for part in run}) > 1:
+                    continue
+                left[several] = [part for part in left[several] if part not in run]
+                doubt = f"{len(run)} norms in one, by shapes and order"
+                for slot in (slot for slot in whole.parts if slot in run[0].parts):
+                    names = (
+                        (whole.parts[slot].info.name,),
+                        tuple(part.parts[slot].info.name for part in run),
+                    )
+                    rule = f"o -> o; o={'+'.join(map(str, sizes))}"
+                    pairs.append(
+                        Pair(keras=names[one], torch=names[several], rule=rule, source="order", doubt=doubt)
+                    )
+                break
+    return pairs
+
+
 def _by_outputs(
     keras: Sequence[ParameterGroup], torch: Sequence[ParameterGroup], sizes: Sequence[int], doubt: str
 ) -> list[Pair]:

@@ -26,6 +26,7 @@ from parity.common.external.mapping.left_over import (
     cells,
     divided,
     fused,
+    joined_norms,
     neutral,
     neutral_alone,
     rows,
@@ -201,6 +202,7 @@ def _proposed(
     tensors += _pairs(_matched(*groups(tensors, divide=True), flattened), flattened, keras, torch)
     tensors += fused(*groups(tensors))
     tensors += divided(*groups(tensors))
+    tensors += joined_norms(*groups(tensors))
     tensors += cells(*groups(tensors))
     tensors += rows(*groups(tensors))
     # Then the bias of what is tied on one side stands alone on both.

@@ -5,15 +5,15 @@ The training is the same with either. So models with stock norms alone are compa
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from parity.common.external.mapping.models import exact_constants
 from parity.common.external.pairs.bench import LoadedPair
-from parity.common.external.pairs.points import paired_layers
 from parity.common.external.pairs.request import PairRequest
 from parity.common.parity.deviation import tensor_deviation
 from parity.common.spec.external.mapping import Mapping
-from parity.common.spec.external.outline import Outline
+from parity.common.spec.external.outline import LayerInfo, Outline
 
 _SETTING = "running_variance"
 
@@ -27,37 +27,48 @@ def settle_norms(asked: PairRequest, opened: LoadedPair, mapping: Mapping) -> Lo
     Returns:
         The models as they are from now on; `norms` says so where something changed.
     """
-    layers = [{info.path: info for info in outline.layers} for outline in opened.outlines]
-    pairs = [
-        (layers[0][pair.keras], layers[1][pair.torch])
-        for pair in paired_layers(*opened.outlines, mapping)
-        if pair.keras in layers[0] and pair.torch in layers[1]
+    norms = [
+        _norms_of(outline, {*mapping.names(side)})
+        for outline, side in zip(opened.outlines, ("keras", "torch"), strict=True)
     ]
-    norms = [(ours, theirs) for ours, theirs in pairs if ours.kind == theirs.kind == "batch_norm"]
-    every = [info for side in layers for info in side.values() if info.kind == "batch_norm"]
-    due = all(
-        (ours.settings.get(_SETTING), theirs.settings.get(_SETTING)) == ("biased", "unbiased")
-        for ours, theirs in norms
+    # A class of torch's that derives from a stock one, and leaves its statistics to it, has them too.
+    due = all(info.settings.get(_SETTING) == "biased" and not info.overridden for info in norms[0]) and all(
+        info.settings.get(_SETTING) == "unbiased" or info.overridden for info in norms[1]
     )
-    if asked.precision != "float64" or not norms or not due or any(info.overridden for info in every):
+    if asked.precision != "float64" or not all(norms) or not due:
         return opened
-    side, _, inputs = opened.sides[1]
+    (keras, _, ours), (torch, _, theirs) = opened.sides
     with exact_constants(opened):
-        before = side.forward(inputs, training=True, taps=False).buffers
-        side.biased_variances()
-        after = side.forward(inputs, training=True, taps=False).buffers
-    apart = max(
-        (tensor_deviation(value, after[name]) for name, value in before.items() if name in after), default=0.0
-    )
-    if not apart:
+        before = torch.forward(theirs, training=True, taps=False).buffers
+        torch.biased_variances(True)
+        after = torch.forward(theirs, training=True, taps=False).buffers
+        apart = {
+            name: tensor_deviation(value, after[name]) for name, value in before.items() if name in after
+        }
+        if any(info.overridden for info in norms[1]):
+            kept = mapping.to_torch(keras.forward(ours, training=True, taps=False).buffers, partial=True)
+            moved = [name for name, value in apart.items() if value and name in kept]
+            if any(
+                tensor_deviation(kept[name], after[name]) > tensor_deviation(kept[name], before[name])
+                for name in moved
+            ):
+                torch.biased_variances(False)
+                return opened
+    if not any(apart.values()):
         return opened
-    named = norms[0][0].path + (f" and {len(norms) - 1} more" if len(norms) > 1 else "")
+    named = norms[0][0].path + (f" and {len(norms[0]) - 1} more" if len(norms[0]) > 1 else "")
     told = (
         f"stock batch norms ({named}): for evaluation torch keeps a variance over N - 1 values, Keras over N. This is no fault of the port: both"
-        f" keep Keras's here. In the port as written one step changes these running variances by up to {apart:.2g}; the FAQ has a subclass that keeps Keras's"
+        f" keep Keras's here. In the port as written one step changes these running variances by up to {max(apart.values()):.2g}; the FAQ has a subclass that keeps Keras's"
     )
     outlines = (opened.outlines[0], _biased(opened.outlines[1]))
     return replace(opened, outlines=outlines, norms=told)
+
+
+def _norms_of(outline: Outline, mapped: Collection[str]) -> list[LayerInfo]:
+    """The batch norms of which a statistic has a counterpart."""
+    owning = {info.layer for info in outline.tensors if info.buffer and info.name in mapped}
+    return [info for info in outline.layers if info.kind == "batch_norm" and info.path in owning]
 
 
 def _biased(outline: Outline) -> Outline:

@@ -244,8 +244,8 @@ class Session(Service):
         rounded: list[str] = self._part("load").exact_constants(on)
         return rounded
 
-    def biased_variances(self) -> None:
-        self._part("exact").EXACT.biased_variances = True
+    def biased_variances(self, on: bool) -> None:
+        self._part("exact").EXACT.biased_variances = on
 
     def set(self, layer: str, setting: str, value: Any) -> Any:
         change = self._part("change")

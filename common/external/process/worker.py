@@ -298,9 +298,9 @@ class ExternalWorker:
         rounded: list[str] = self._ask("exact_constants", on=on)
         return rounded
 
-    def biased_variances(self) -> None:
+    def biased_variances(self, on: bool) -> None:
         """With exact constants, have stock batch norms of torch's keep the biased variance from now on, as Keras's do, until another model is built."""
-        self._ask("biased_variances")
+        self._ask("biased_variances", on=on)
 
     def gradient_paths(self, inputs: Array | Arrays, loss: BatchLoss | None = None) -> list[dict[str, Any]]:
         """The calls of a pass of torch's on inputs (batch, ...) in training of which the gradients can go otherwise, in their order.
