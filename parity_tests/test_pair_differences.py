@@ -80,6 +80,20 @@ def test_of_a_long_formula_the_numbers_of_one_side_are_told() -> None:
     assert "of numbers" not in str(found)
 
 
+@pytest.mark.parametrize(
+    ("ours", "kind"),
+    [("values#1", "operand"), ("values", "other"), ("other#1", "other"), ("values#1 and values#2", "other")],
+)
+def test_two_formulas_of_other_calls_take_other_tensors(ours: str, kind: str) -> None:
+    """Of the same layers, each of one call; of several calls, as of a loop, nothing is said."""
+    torch = of("gather", replace(X, text="max(values)"), replace(Y, text="the input a"))
+    keras = of("sum", of("mul", replace(Z, text=f"max({ours})"), of("exp", replace(Y, text="the input a"))))
+    (found,) = differences(torch, keras)
+    assert found.kind == kind
+    if kind == "operand":
+        assert str(found) == "another tensor: torch takes values where Keras takes values#1"
+
+
 def test_constants_are_told_by_what_they_are_and_how_they_differ() -> None:
     ramp = np.linspace(0.5, 2.0, 7)
     assert known_numbers(np.hanning(9)[:-1]) == "a periodic Hann window"

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from parity.common.base.words import listed
 from parity.common.diagnosis import limits
 from parity.common.external.pairs.expressions import (
     CAUSAL,
@@ -24,6 +26,8 @@ from parity.common.external.pairs.expressions import (
 )
 from parity.common.external.pairs.forms import opposite
 
+# What a call of a layer gives: 'dense', and 'dense#1' of its second call.
+_CALL = re.compile(r"([A-Za-z_][\w./]*)(#[0-9]+)?")
 # Numbers of one side alone that are told.
 _FEW = 2
 # More differences than these in one expression are told as one.
@@ -240,7 +244,26 @@ def differences(torch: Expression, keras: Expression) -> list[Difference]:
 
     What differs in the `inner` of one is not among them.
     """
-    return _differences(torch, keras, set()) or [Difference("other", torch, keras)]
+    found = _differences(torch, keras, set()) or [Difference("other", torch, keras)]
+    return [_of_another_call(each) if each.kind == "other" else each for each in found]
+
+
+def _of_another_call(other: Difference) -> Difference:
+    """The same; where the two are of other calls of layers, each of one call, that."""
+    calls = [
+        {*_CALL.findall(" ".join(part.text for part in side.parts()))} for side in (other.torch, other.keras)
+    ]
+    repeated = sorted({layer for side in calls for layer, number in side if number})
+    told = [
+        [layer + number for layer in repeated for each, number in side if each == layer] for side in calls
+    ]
+    if not repeated or not len(told[0]) == len(told[1]) == len(repeated) or {*told[0]} & {*told[1]}:
+        return other
+    theirs, ours = (
+        Expression(text=listed(names), line=side.line)
+        for names, side in zip(told, (other.torch, other.keras), strict=True)
+    )
+    return replace(other, kind="operand", torch=theirs, keras=ours)
 
 
 def _differences(torch: Expression, keras: Expression, seen: set[tuple[int, int]]) -> list[Difference]:
