@@ -80,6 +80,20 @@ def scaled(factor):
     return scale
 
 
+def store(stock, rain, share):
+    full = stock - 1.0
+    out = share * full
+    return full - out + rain
+
+
+class Cost:
+    def backward(ctx, incoming):
+        return ctx * 2, None
+
+    def other(ctx, incoming):
+        return ctx * 2, None
+
+
 def joined(parts, mask):
     for part in parts:
         str(part)
@@ -189,6 +203,9 @@ def number_of(edits: CodeEdits, line: str, after: str) -> int:
         ("return torch.zeros", "setting", "torch.zeros_like(far).scatter_reduce(0, spread, far, 'amax', include_self=False)"),
         ("var.addcmul_", "sequence", "var.addcmul_(grad - mean, grad - mean)"),
         ("away = away", "broadcast", "away.mean(dim=tuple(range(1, away.ndim)), keepdim=True)"),
+        ("return full", "sequence", "full = stock - 1.0 + rain; return full - out"),
+        ("return full", "sequence", "full = -1.0; return full - out + rain + stock"),
+        ("return ctx", "incoming", "(incoming.reshape(incoming.shape + (1,) * ((ctx * 2).ndim - incoming.ndim)) * (ctx * 2), None)"),
         ("return rearrange", "arrangement", "'(b b1 b2) c h w -> b c (b1 h) (b2 w)'"),
         ("angle =", "operation", "torch.remainder(away, 2)"),
         ("angle =", "divisor", "(torch.fmod(away, 2) * mask.unsqueeze(1)).sum(-1) / mask.unsqueeze(1).sum(-1)"),
@@ -199,6 +216,17 @@ def test_what_may_be_meant_is_among_the_edits_of_a_line(
 ) -> None:
     edits = CodeEdits(None, no_model).of([line_of(text)], ())[line_of(text)]
     assert after in [" ".join(new.split()) for kind_, _, new in edits if kind_ == kind], edits
+
+
+def test_a_backward_pass_that_leaves_out_what_comes_back_is_tried_from_all_over_its_file(
+    module: ModuleType,
+) -> None:
+    found = CodeEdits(None, no_model).of([line_of("y = x * factor")], ["rest"])
+    assert line_of("return ctx") in found
+    other = line_of("def other").replace(
+        line_of("def other").rpartition(":")[2], str(int(line_of("def other").rpartition(":")[2]) + 1)
+    )
+    assert other not in found
 
 
 def test_numbers_and_functions_of_keras_are_tried_in_a_line(module: ModuleType) -> None:

@@ -16,7 +16,7 @@ from parity.common.external.pairs.places import CAUSE
 from parity.common.external.pairs.view import View
 
 # What is no computation of other numbers.
-_OF_GRADIENTS = ("stopped", "through")
+_OF_GRADIENTS = ("incoming", "stopped", "through")
 EVERYWHERE = "within", "built_by", "rest"
 # So many edits are made at once; so many are tried with others, of those that bring something nearer.
 _MOST_AT_ONCE, _MOST_FIRST, _MOST_NEARER = 4, 3, 12
@@ -35,6 +35,7 @@ _IN_WORDS = {
     "left_out": "something left out",
     "too_much": "too much",
     "operand": "another tensor",
+    "incoming": "a backward pass that leaves out the gradient that comes back to it",
     "stopped": "a gradient that Keras stops",
     "through": "no gradient where Keras's goes through",
 }

@@ -12,6 +12,7 @@ from parity.common.base.errors import ExternalModelError, SpecError
 from parity.common.diagnosis import limits
 from parity.common.diagnosis.result import Explanation
 from parity.common.external.pairs.bench import Bench, sent_back, taken
+from parity.common.external.pairs.code_edits import fitting_edit
 from parity.common.external.pairs.explain import Attribution, Change, DeviatingTensor, mode_cause
 from parity.common.external.pairs.gradient_paths import gradient_causes
 from parity.common.external.pairs.places import CAUSE, Place
@@ -69,7 +70,12 @@ def loss_causes(bench: Bench) -> list[Attribution]:
             return found
         known = _by_formula(bench, passes) or _of_batch(bench, passes, batch)
         if known is None:
-            return found or _by_gradient_paths(bench, passes) or [Attribution(_unknown(passes))]
+            return (
+                found
+                or _by_gradient_paths(bench, passes)
+                or _by_edits(bench, passes)
+                or [Attribution(_unknown(passes))]
+            )
     elif known.cause == "loss:weight" and any(term.own is not None for term in bench.losses[0].terms):
         found = _by_operations(bench, passes)
     else:
@@ -139,6 +145,28 @@ def _by_operations(bench: Bench, passes: Sequence[PassResult]) -> list[Attributi
 
 def _by_gradient_paths(bench: Bench, passes: Sequence[PassResult]) -> list[Attribution]:
     """What stops gradients in torch's loss, or lets them through."""
+    tensor, *control = _measured(bench, passes)
+    return gradient_causes(tensor, bench.losses[1], next(iter(control), None))
+
+
+def _by_edits(bench: Bench, passes: Sequence[PassResult]) -> list[Attribution]:
+    """An edit of torch's code with which its loss, of the same number, sends back the same."""
+    if not _close([_mean(passes[0])], [_mean(passes[1])]):
+        return []
+    measured = _measured(bench, passes)
+    told = bench.torch.operations(bench.inputs[1], bench.losses[1], training=True)["operations"]
+    lines = dict.fromkeys(line for each in reversed(told) for line in each["lines"])
+    found = fitting_edit(
+        bench, [*lines], lambda edit: max(each.deviation_with([edit]) for each in measured), of_gradients=True
+    )
+    if found is None:
+        return []
+    evidence = measured[0].by_experiment(found[1], ": run so; with other targets, too")
+    return [Attribution(found[0].explanation(True, evidence, ()), (found[0],))]
+
+
+def _measured(bench: Bench, passes: Sequence[PassResult]) -> list[DeviatingTensor]:
+    """What torch's loss is, and sends back; that with the targets of other samples, where there are such."""
 
     def measured(ours: PassResult, loss: BatchLoss) -> DeviatingTensor:
         def apart() -> float:
@@ -146,9 +174,8 @@ def _by_gradient_paths(bench: Bench, passes: Sequence[PassResult]) -> list[Attri
 
         return DeviatingTensor(bench, NOWHERE, [], apart, apart())
 
-    tensor = measured(passes[0], bench.losses[1])
-    control = next((measured(ours, losses[1]) for ours, _, losses in _with_other_targets(bench)), None)
-    return gradient_causes(tensor, bench.losses[1], control)
+    others = (measured(ours, losses[1]) for ours, _, losses in _with_other_targets(bench))
+    return [measured(passes[0], bench.losses[1]), *others]
 
 
 def _with_other_targets(

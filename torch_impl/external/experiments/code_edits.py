@@ -15,6 +15,7 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from parity.common.diagnosis import limits
+from parity.torch_impl.external.experiments.blocks import with_what_comes_back
 from parity.torch_impl.external.experiments.constructors import Constructed, constructing
 from parity.torch_impl.external.experiments.edits import Edit, Known, edits_of, edits_with
 from parity.torch_impl.external.experiments.syntax import called, is_self
@@ -241,6 +242,20 @@ class CodeEdits:
                 _, block, statement, function = found
                 if not _stays(statement):
                     self._edits[line] = edits_of(*block, _known(function, self._place_of(line)[1]))
+                    if (due := with_what_comes_back(function, statement)) is not None:
+                        own = statement.value
+                        self._edits[line].insert(
+                            0,
+                            Edit(
+                                "incoming",
+                                statement,
+                                "value",
+                                None,
+                                own,
+                                ast.copy_location(due, own),
+                                statement,
+                            ),
+                        )
         return self._edits[line]
 
     def _around(self, line: str) -> Iterator[str]:
@@ -269,11 +284,16 @@ class CodeEdits:
         yield from lines
 
     def _rest(self, line: str) -> Iterator[str]:
-        """The other lines of a function at which statements begin, the nearest first."""
+        """The lines of the file's backward passes that leave out what comes back to them; the other lines of a function at which statements begin,
+        the nearest first.
+        """
         found = self._statement_at(line)
         if found is None:
             return
-        *_, statement, function = found
+        source, _, statement, function = found
+        inside = ((whole, part) for whole in ast.walk(source.tree) for part in ast.iter_child_nodes(whole))
+        backward = [part.lineno for whole, part in inside if with_what_comes_back(whole, part) is not None]
+        yield from (f"{_file(line)}:{each}" for each in backward)
         lines = {
             each.lineno for each in ast.walk(function) if isinstance(each, ast.stmt) and each is not function
         }

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from parity.torch_impl.external.experiments.averages import other_averages
+from parity.torch_impl.external.experiments.blocks import blocks
 from parity.torch_impl.external.experiments.keywords import other_settings, with_numbers
-from parity.torch_impl.external.experiments.operators import BROADCAST, COMPUTED, Instead, of_operator
+from parity.torch_impl.external.experiments.operators import BROADCAST, Instead, in_other_orders, of_operator
 from parity.torch_impl.external.experiments.syntax import (
     NUMBERS,
     applied,
@@ -111,12 +112,10 @@ _MOST_NAMES = 16
 _BUT_FIRST, _BUT_LAST = "tuple(range(1, V.ndim))", "tuple(range(V.ndim - 1))"
 # Masks that a mean is taken over.
 _MOST_MASKS = 3
-# Statements that one is put behind.
-_FARTHEST = 3
 # The likeliest first; names and what is too much last, since they are many, or say little.
 _ORDER = (
     *("setting", "order", "arrangement", "part", "argument", "operation", "divisor", "sequence", "number"),
-    *("kept", "broadcast", "left_out", "too_much", "stopped", "through", "operand"),
+    *("kept", "broadcast", "left_out", "too_much", "incoming", "stopped", "through", "operand"),
 )
 # What takes an axis away, unless it is told to keep it.
 _REDUCING = ("mean", "sum", "amax", "amin", "std", "var", "norm", "logsumexp", "prod", "max", "min", "argmax")
@@ -176,7 +175,7 @@ def edits_of(holder: ast.AST, field: str, place: int, known: Known) -> list[Edit
         for kind, new in (*reversed_, *_instead(node, known), *assigned):
             found.append(Edit(kind, owner, name, index, node, ast.copy_location(new, node), statement))
     found += [
-        Edit(kind, holder, field, None, block, others, statement) for kind, others in _blocks(block, place)
+        Edit(kind, holder, field, None, block, others, statement) for kind, others in blocks(block, place)
     ]
     return sorted(found, key=lambda edit: _ORDER.index(edit.kind))
 
@@ -266,7 +265,7 @@ def _instead(node: ast.expr, known: Known) -> Instead:
     elif isinstance(node, ast.Call):
         yield from _of_call(node, known)
     elif isinstance(node, ast.List | ast.Tuple) and isinstance(node.ctx, ast.Load):
-        yield from _in_other_orders(node, "elts")
+        yield from in_other_orders(node, "elts")
     yield from (("divisor", each) for each in other_averages(node))
     yield from (("operation", each) for each in _in_the_middle(node))
     if not is_value(node):
@@ -399,18 +398,6 @@ def _parts(part: ast.expr) -> Iterator[ast.expr]:
         yield ast.Slice(None, None, None)
 
 
-def _in_other_orders(node: ast.expr, field: str) -> Instead:
-    """Two elements exchanged, or all reversed."""
-    items = getattr(node, field)
-    if any(isinstance(each, ast.Starred) for each in items):
-        return
-    for one, other in itertools.combinations(range(len(items)), 2):
-        if ast.dump(items[one]) != ast.dump(items[other]):
-            yield "order", changed(node, **{field: exchanged(items, one, other)})
-    if len(items) > 3:
-        yield "order", changed(node, **{field: items[::-1]})
-
-
 def _of_call(node: ast.Call, known: Known) -> Instead:
     name, of = called(node), operand(node)
     for other in itertools.chain.from_iterable(group for group in _LIKE if name in group):
@@ -436,7 +423,7 @@ def _of_call(node: ast.Call, known: Known) -> Instead:
             )
     for place in range(len(node.keywords)):
         yield "argument", changed(node, keywords=[*node.keywords[:place], *node.keywords[place + 1 :]])
-    yield from _in_other_orders(node, "args")
+    yield from in_other_orders(node, "args")
     if of is not None and name not in NUMBERS and is_value(of):
         yield "through" if name in ("detach", "clone") else "too_much", of
     yield from _of_each_sample(node, name)
@@ -526,82 +513,3 @@ def _transposed(node: ast.Call, name: str) -> Iterator[ast.expr]:
         for one, other in _TURNED:
             turned = code("V.transpose(A, B)", V=of, A=number(one), B=number(other))
             yield renamed(applied(node, turned), "reshape" if name == "view" else name)
-
-
-def _carried(block: Sequence[ast.stmt]) -> list[str]:
-    """Names that statements read and write, as a loop hands them on."""
-    names = [each for statement in block for each in ast.walk(statement) if isinstance(each, ast.Name)]
-    written = {each.id for each in names if isinstance(each.ctx, ast.Store)}
-    read = {each.id: None for each in names if isinstance(each.ctx, ast.Load)}
-    return [name for name in read if name in written]
-
-
-def _is_plain(statement: ast.stmt) -> bool:
-    """Whether a statement may stand elsewhere: it gives nothing back."""
-    inner = (ast.Return, ast.Continue, ast.Break, ast.FunctionDef, ast.For, ast.While)
-    return not any(isinstance(each, inner) for each in ast.walk(statement))
-
-
-def _made_anew(before: Sequence[ast.stmt], statement: ast.stmt) -> Iterator[ast.stmt]:
-    """A statement that makes anew what was assigned before, of tensors that are changed in between."""
-    if not isinstance(statement, ast.Assign | ast.AugAssign | ast.Expr):
-        return
-    read = {each.id for each in ast.walk(statement) if isinstance(each, ast.Name)}
-    for place, each in enumerate(before):
-        target = each.targets[0] if isinstance(each, ast.Assign) else None
-        if isinstance(each, ast.Assign) and isinstance(target, ast.Name) and target.id in read:
-            of = {part.id for part in ast.walk(each.value) if isinstance(part, ast.Name)}
-            if any(_changes(later, of) for later in before[place + 1 :]):
-                yield placed(statement, {target.id: each.value})
-
-
-def _changes(statement: ast.stmt, names: set[str]) -> bool:
-    """Whether a statement changes a tensor in place that has one of some names."""
-    calls = (each for each in ast.walk(statement) if isinstance(each, ast.Call))
-    places = [receiver(each) for each in calls if called(each).endswith("_")]
-    if isinstance(statement, ast.AugAssign):
-        places.append(statement.target)
-    parts = (part for each in places if each is not None for part in ast.walk(each))
-    return any(isinstance(part, ast.Name) and part.id in names for part in parts)
-
-
-def _blocks(around: Sequence[ast.stmt], place: int) -> Iterator[tuple[str, list[ast.stmt]]]:
-    """(kind, statements) of what may stand in place of a block's because of one of them."""
-    statement, before, behind = around[place], list(around[:place]), list(around[place + 1 :])
-    instead: list[tuple[str, ast.stmt]] = []
-    if isinstance(statement, ast.AugAssign):
-        others = COMPUTED.get(type(statement.op), ())
-        instead += [("operation", changed(statement, op=other())) for other in others]
-    target = statement.targets[0] if isinstance(statement, ast.Assign) else None
-    if isinstance(target, ast.Tuple):
-        orders = _in_other_orders(target, "elts")
-        instead += [("order", changed(statement, targets=[other])) for _, other in orders]
-    if isinstance(statement, ast.Assign | ast.AugAssign | ast.Expr):
-        instead.append(("too_much", ast.copy_location(ast.Pass(), statement)))
-    yield from ((kind, [*before, other, *behind]) for kind, other in instead)
-    if isinstance(statement, ast.Assign) and behind and isinstance(behind[0], ast.Assign):
-        turned = changed(statement, value=behind[0].value), changed(behind[0], value=statement.value)
-        yield "order", [*before, *turned, *behind[1:]]
-    following = behind[0] if behind else None
-    if isinstance(target, ast.Name) and isinstance(following, ast.Assign | ast.Return) and following.value:
-        of, names = statement.value, [getattr(e, "id", "") for e in ast.walk(following.value)]
-        inner = operand(of) if isinstance(of, ast.Call) else None
-        if inner is not None and is_value(inner) and target.id in names:
-            # 'x = f(y); z = g(x)' for 'x = y; z = f(g(x))'.
-            turned = changed(statement, value=inner), changed(following, value=applied(of, following.value))
-            yield "sequence", [*before, *turned, *behind[1:]]
-    yield from (("sequence", [*before, other, *behind]) for other in _made_anew(before, statement))
-    if not before:
-        for name in _carried(around):
-            stop = ast.parse(f"{name} = {name}.detach()").body[0]
-            # Where it is run, lines are told.
-            for node in ast.walk(stop):
-                ast.copy_location(node, statement)
-            yield "stopped", [stop, *around]
-    for later in range(1, min(_FARTHEST, len(behind)) + 1):
-        passed = behind[:later]
-        if not all(map(_is_plain, [statement, *passed])):
-            break
-        yield "sequence", [*before, *passed, statement, *behind[later:]]
-        if later > 1:
-            yield "sequence", [*before, passed[-1], statement, *passed[:-1], *behind[later:]]

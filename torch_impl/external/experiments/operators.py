@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Iterator
 
 from parity.torch_impl.external.experiments.syntax import (
@@ -10,6 +11,7 @@ from parity.torch_impl.external.experiments.syntax import (
     called,
     changed,
     code,
+    exchanged,
     given,
     is_value,
     operand,
@@ -95,3 +97,15 @@ def _distributed(left: ast.expr, right: ast.expr) -> Instead:
         apart = operand(left), operand(right)
         if apart[0] is not None and apart[1] is not None:
             yield "sequence", applied(left, ast.BinOp(apart[0], ast.Sub(), apart[1]))
+
+
+def in_other_orders(node: ast.expr, field: str) -> Instead:
+    """Two elements exchanged, or all reversed."""
+    items = getattr(node, field)
+    if any(isinstance(each, ast.Starred) for each in items):
+        return
+    for one, other in itertools.combinations(range(len(items)), 2):
+        if ast.dump(items[one]) != ast.dump(items[other]):
+            yield "order", changed(node, **{field: exchanged(items, one, other)})
+    if len(items) > 3:
+        yield "order", changed(node, **{field: items[::-1]})

@@ -46,6 +46,17 @@ def copied(node: Any) -> Any:
     return changed(node, **{name: copied(value) for name, value in ast.iter_fields(node)})
 
 
+def replaced(node: Any, old: ast.AST, new: ast.AST) -> Any:
+    """The same with another part in place of one."""
+    if node is old:
+        return new
+    if isinstance(node, list):
+        return [replaced(each, old, new) for each in node]
+    if not isinstance(node, ast.AST):
+        return node
+    return changed(node, **{name: replaced(value, old, new) for name, value in ast.iter_fields(node)})
+
+
 def changed(node: ast.AST, **fields: Any) -> Any:
     """A node with other fields."""
     other = copy(node)
