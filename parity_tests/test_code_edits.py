@@ -80,8 +80,8 @@ def scaled(factor):
     return scale
 
 
-def store(stock, rain, share):
-    full = stock - 1.0
+def store(stock, gain, rain, share):
+    full = stock + gain
     out = share * full
     return full - out + rain
 
@@ -91,7 +91,7 @@ class Cost:
         return ctx * 2, None
 
     def other(ctx, incoming):
-        return ctx * 2, None
+        return ctx * 3, None
 
 
 def joined(parts, mask):
@@ -203,8 +203,8 @@ def number_of(edits: CodeEdits, line: str, after: str) -> int:
         ("return torch.zeros", "setting", "torch.zeros_like(far).scatter_reduce(0, spread, far, 'amax', include_self=False)"),
         ("var.addcmul_", "sequence", "var.addcmul_(grad - mean, grad - mean)"),
         ("away = away", "broadcast", "away.mean(dim=tuple(range(1, away.ndim)), keepdim=True)"),
-        ("return full", "sequence", "full = stock - 1.0 + rain; return full - out"),
-        ("return full", "sequence", "full = -1.0; return full - out + rain + stock"),
+        ("return full", "sequence", "full = stock + gain + rain; return full - out"),
+        ("return full", "sequence", "full = stock; return full - out + rain + gain"),
         ("return ctx", "incoming", "(incoming.reshape(incoming.shape + (1,) * ((ctx * 2).ndim - incoming.ndim)) * (ctx * 2), None)"),
         ("return rearrange", "arrangement", "'(b b1 b2) c h w -> b c (b1 h) (b2 w)'"),
         ("angle =", "operation", "torch.remainder(away, 2)"),
@@ -222,11 +222,7 @@ def test_a_backward_pass_that_leaves_out_what_comes_back_is_tried_from_all_over_
     module: ModuleType,
 ) -> None:
     found = CodeEdits(None, no_model).of([line_of("y = x * factor")], ["rest"])
-    assert line_of("return ctx") in found
-    other = line_of("def other").replace(
-        line_of("def other").rpartition(":")[2], str(int(line_of("def other").rpartition(":")[2]) + 1)
-    )
-    assert other not in found
+    assert line_of("return ctx * 2") in found and line_of("return ctx * 3") not in found
 
 
 def test_numbers_and_functions_of_keras_are_tried_in_a_line(module: ModuleType) -> None:
