@@ -335,7 +335,8 @@ class Follower:
                 }
                 for s in (kept[slot], own[slot])
             )
-            theirs = {name: np.multiply(array, self._factor(slot, name)) for name, array in theirs.items()}
+            later = self._later(slot, step)
+            theirs = {n: np.multiply(array, later * self._factor(slot, n)) for n, array in theirs.items()}
             # Keras makes all slots at once, torch when it needs them: one that is zero was not used.
             used = {n for s in (theirs, mine) for n, array in s.items() if np.any(array)}
             theirs, mine = ({n: a for n, a in s.items() if n in used} for s in (theirs, mine))
@@ -393,12 +394,35 @@ class Follower:
 
     def _earlier(self, slot: str, step: int) -> float:
         """How many times larger the factor of a slot was at the step before: a velocity was made by the rate of then."""
-        if slot != _MOMENTUM or not self._other or not 0 < step < len(self._rates):
-            return 1.0
-        before, now = float(self._rates[step - 1]), float(self._rates[step])
-        if not (math.isfinite(before) and math.isfinite(now) and before and now):
+        return 1.0 if self._rate_comes(slot, step) else self._since(slot, step)
+
+    def _later(self, slot: str, step: int) -> float:
+        """How many times larger the factor of a slot is as the step ends than when the slots were placed."""
+        return 1 / self._since(slot, step) if self._rate_comes(slot, step) else 1.0
+
+    def _since(self, slot: str, step: int) -> float:
+        """How many times larger the factor of a slot was by the reference's rate of the step before."""
+        before, now = self._two_rates(step)
+        if (
+            slot != _MOMENTUM
+            or not self._other
+            or not (math.isfinite(before) and math.isfinite(now) and before and now)
+        ):
             return 1.0
         return now / before if self._to_torch else before / now
+
+    def _rate_comes(self, slot: str, step: int) -> bool:
+        """Whether the candidate had the rate of the step before still as its slots were placed, which its script changes before the update."""
+        before, now = self._two_rates(step)
+        factor = abs(next(iter(self._placed[slot].values()), math.nan))
+        own = 1 / factor if self._to_torch and factor else factor
+        return abs(own - before) <= _SAME_SCALE * before < abs(now - before)
+
+    def _two_rates(self, step: int) -> tuple[float, float]:
+        """The reference's at the step before, and at this one; NaN where there is none."""
+        if not 0 < step < len(self._rates):
+            return math.nan, math.nan
+        return float(self._rates[step - 1]), float(self._rates[step])
 
     def _sums_of_biases(self, state: State) -> State:
         """How far a step has moved the sum of two biases of torch's that are one in Keras: both get its gradient, which is none of the
