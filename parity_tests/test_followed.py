@@ -368,6 +368,23 @@ def test_weights_in_gradients_are_told_from_what_else_differs() -> None:
     assert found("bcd") == {} == found("abcd") == found("", "")
 
 
+def test_small_weight_decay_in_gradients_is_told_below_what_rounding_might_make() -> None:
+    """As 1.2e-6 of a language model: what rounding leaves goes along no weights of two tensors."""
+    random = np.random.default_rng(11)
+    weights, right = ({n: random.standard_normal((16, 16), np.float32) for n in "abc"} for _ in range(2))
+
+    def found(factors: dict[str, float]) -> dict[str, float]:
+        made = {
+            n: (g + np.float32(factors.get(n, 0)) * weights[n]).astype(np.float32) for n, g in right.items()
+        }
+        for array in made.values():
+            array *= 1 + 2.0**-23 * random.integers(-1, 2, array.shape).astype(np.float32)
+        return added_weights(right, made, weights, 2.0**-23)
+
+    assert found(dict.fromkeys("abc", 5e-6)) == dict.fromkeys("abc", pytest.approx(5e-6, rel=0.05))
+    assert found({}) == {} == found({"a": 5e-6})
+
+
 def test_an_average_of_weights_before_their_update_is_told() -> None:
     random = np.random.default_rng(6)
     before = {name: random.standard_normal(12) for name in ("teacher", "student", "other")}

@@ -15,7 +15,8 @@ from parity.common.diagnosis.isolate.comparison import INJECTED_TOLERANCES
 from parity.common.external.mapping.trial import AGREES
 from parity.common.parity.budget import CURVES, STATES
 from parity.common.parity.compare import count_rounding, rate_rounding
-from parity.common.parity.rounding import ELEMENTWISE_GROSS_ULPS, ELEMENTWISE_ULPS, FLOAT64, Rounding
+from parity.common.parity.rounding import ELEMENTWISE_GROSS_ULPS, FLOAT64, Rounding
+from parity.common.record.fits import ELEMENTWISE_ULPS
 from parity.common.spec import ScriptInfo
 from parity.common.state.zero_gradient import CLAIMED_ULPS
 from parity_tests.helpers import ROOT

@@ -17,7 +17,6 @@ from parity.common.base.words import listed
 from parity.common.parity.deviation import Curve
 from parity.common.parity.rounding import (
     ELEMENTWISE_GROSS_ULPS,
-    ELEMENTWISE_ULPS,
     IN_FUNCTIONS,
     SCHEDULE_ULPS,
     Rounding,
@@ -27,6 +26,7 @@ from parity.common.parity.rounding import (
 )
 from parity.common.parity.sample_ids import steps_of_other_samples
 from parity.common.record import RunRecord
+from parity.common.record.fits import ELEMENTWISE_ULPS
 from parity.common.record.followed import (
     ADDED,
     AVERAGED,

@@ -36,6 +36,7 @@ from numpy.typing import NDArray
 from parity.common.base.errors import RecordError
 from parity.common.record import RunRecord
 from parity.common.record.files import read_json
+from parity.common.record.fits import ELEMENTWISE_ULPS
 from parity.common.record.script import OUTLINE
 from parity.common.spec import ScriptInfo
 
@@ -73,7 +74,7 @@ IN_FUNCTIONS = "constants in functions (GELU, LeakyReLU, attention, resizing)"
 # Of a model whose weights were not recorded.
 _LAYERS, _TERMS = 64, 4096
 SINGLE_FLIP = 0.05
-ELEMENTWISE_ULPS, ELEMENTWISE_GROSS_ULPS = 512.0, 2048.0
+ELEMENTWISE_GROSS_ULPS = 4 * ELEMENTWISE_ULPS
 # Of the highest rate of a schedule that Keras computes in float32, in a few operations.
 SCHEDULE_ULPS = 4.0
 # In the steps after the first, what rounding has made grows: by no more than this a step, from the gross level, which it

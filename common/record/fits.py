@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+# Within as many units of rounding updates and slots agree, which are elementwise: see `parity.common.parity.rounding`.
+ELEMENTWISE_ULPS = 512.0
 # Of a gradient, with all others together, rounding makes no more: a hundred units.
 _UNITS = 100.0
 # What a number is read off is so many times beyond rounding.
@@ -24,6 +26,8 @@ _CLOSE = 1e-2
 _LEFT = 64.0
 # A tensor of fewer elements may be a number times its weights by chance.
 _ELEMENTS = 8
+# A tensor of as many is none, where this share of what it differs by is left at most.
+_MANY, _MOSTLY = 64, 0.5
 # So many tensors that differ by that alone show it, though others differ in something else, too.
 _SEVERAL = 2
 
@@ -55,13 +59,19 @@ def added_weights(
 
     times = {
         name: _times(apart[name], weights[name])
-        for name in off
-        if np.size(weights[name]) >= _ELEMENTS and np.any(weights[name]) and far[name] > _CLEARLY * noise
+        for name in both
+        if np.size(weights[name]) >= _ELEMENTS and np.any(weights[name])
     }
-    alone = [name for name, factor in times.items() if explains(name, factor)]
-    if not alone:
+    alone = [n for n, factor in times.items() if far[n] > _CLEARLY * noise and explains(n, factor)]
+    # Rounding of many elements goes along no weights.
+    along = [
+        name
+        for name, factor in times.items()
+        if np.size(weights[name]) >= _MANY and left(name, factor) <= _MOSTLY * far[name]
+    ]
+    factor = times[max(alone or along, key=far.__getitem__)] if alone or along else 0.0
+    if not alone and sum(left(name, factor) <= _MOSTLY * far[name] for name in along) < _SEVERAL:
         return {}
-    factor = times[max(alone, key=far.__getitem__)]
     agreed = [name for name in off if explains(name, factor)]
     if len(agreed) < len(off) and sum(name in alone for name in agreed) < _SEVERAL:
         return {}

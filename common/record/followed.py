@@ -23,7 +23,14 @@ import numpy as np
 
 from parity.common.base.errors import RecordError
 from parity.common.record.files import append, read_lines
-from parity.common.record.fits import added_weights, along, averaged, averaged_weights, carried_gradients
+from parity.common.record.fits import (
+    ELEMENTWISE_ULPS,
+    added_weights,
+    along,
+    averaged,
+    averaged_weights,
+    carried_gradients,
+)
 from parity.common.record.header import read_header
 from parity.common.record.live import Live, Slots
 from parity.common.record.reader import read_record
@@ -56,10 +63,10 @@ OLD_WEIGHTS = "average of old weights"
 _LISTED = 8
 # What gradients of its own cannot make of an update, as a share of it.
 _GROSS = 0.5
-# What weights that were added to a gradient move an update by at least, in units of the weights' rounding.
-_SEEN = 64.0
 # SGD's slot: torch's buffer, or Keras's velocity, which has the rate in it.
 _MOMENTUM = "momentum_velocity"
+# How far what is read off two gradients by rounding may be apart, as a share.
+_SAME = 0.1
 # Two arrays of float32 are one times a number up to this share of the largest.
 _SAME_SCALE = 1e-5
 # States are kept at every step while they take less, and are of no more steps: what begins with a later epoch (a mode that
@@ -210,6 +217,8 @@ class Follower:
         # By tensor how many times its weights the script adds to its gradients, as its last ones show; what was so given to an update.
         self._adds: dict[str, float] = {}
         self._gave: dict[str, float] = {}
+        # As an update has last shown them.
+        self._shown: dict[str, float] = {}
         # The slots that this update began with, and those as this step and the one before ended, where these were followed.
         self._begun: Slots = {}
         # By which gradients the step before was updated, where it was followed, and this one.
@@ -286,8 +295,9 @@ class Follower:
         self._given, self._trained, self._seen = {*ours}, {*ours, *gradients}, True
         known = {name: array for name, array in gradients.items() if name not in self._own}
         self._adds = added_weights(ours, known, self._before, self._eps)
-        # What no update could show is not taken away from what gradients show.
-        if not all(abs(k * float(self._rates[step])) > _SEEN * self._eps for k in self._adds.values()):
+        if self._shows(step, self._adds):
+            self._shown = self._adds
+        elif not all(abs(k - self._shown.get(name, 0.0)) <= _SAME * abs(k) for name, k in self._adds.items()):
             self._adds = {}
         for name, times in self._adds.items():
             norm = float(np.linalg.norm(np.asarray(self._before[name], np.float64)))
@@ -299,6 +309,19 @@ class Follower:
         if mean is not None:
             averaged = {name: self._with_added(name, mean[name], -1) for name in known}
             self._measures += measured(step, MEAN, ours, averaged)
+
+    def _shows(self, step: int, adds: Mapping[str, float]) -> bool:
+        """Whether an update without so many times the weights would be seen to lack them: else, and where no update before was, they are not taken
+        away from what gradients show.
+        """
+        rate, after, before = float(self._rates[step]), self._tensors(step + 1), self._before
+        if not math.isfinite(rate):
+            return False
+        due = {name: _minus(after[name], before[name]) for name in adds if name in after}
+        made = {n: update - np.multiply(before[n], rate * adds[n]) for n, update in due.items()}
+        return any(
+            row.ulps > ELEMENTWISE_ULPS for row in measured(step, "update", due, made, self._eps, before)
+        )
 
     def end(self, step: int) -> None:
         """The step is over: measure the update, the slots and the buffers."""

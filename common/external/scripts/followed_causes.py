@@ -13,8 +13,8 @@ from parity.common.base.words import listed
 from parity.common.diagnosis import limits
 from parity.common.diagnosis.result import StageSummary
 from parity.common.parity.followed import added_to_gradients, penalty_of
-from parity.common.parity.rounding import ELEMENTWISE_ULPS
 from parity.common.record import RunRecord
+from parity.common.record.fits import ELEMENTWISE_ULPS
 from parity.common.record.followed import AVERAGED, CARRIED, DECAYED, MEMORY, MOVED, OLD_WEIGHTS, Measure
 
 _SHOWN = 5
