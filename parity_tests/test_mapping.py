@@ -13,8 +13,11 @@ from hypothesis import strategies as st
 
 from parity.common.base.errors import ExternalModelError
 from parity.common.external.mapping.candidate_rules import arrangements, fits
+from parity.common.external.mapping.class_layouts import in_layouts_of_classes
 from parity.common.external.mapping.correspondence import layer_pairs
+from parity.common.external.mapping.left_over import by_use
 from parity.common.external.mapping.models import _order_of_axes
+from parity.common.external.mapping.parameter_groups import parameter_groups_of
 from parity.common.external.mapping.propose import crossed_names, propose
 from parity.common.external.mapping.variants import Variants
 from parity.common.spec.external.mapping import (
@@ -725,6 +728,72 @@ def test_a_vector_may_stand_among_kernels_and_tables_side_by_side():
     )
     found = {pair.rule for pair in propose(keras, torch).tensors if len(pair.keras) + len(pair.torch) > 2}
     assert found == {"... i o -> o i ...; i=10+10+10!", "a b -> a b; b=4+1", "n a b -> a n b"}
+
+
+def test_square_kernels_are_as_those_of_their_class() -> None:
+    """Of a Keras layer of the code's own, which keeps its kernel as torch does, and fits either way round where it is square."""
+    shapes = {"one": (6, 4), "two": (4, 4), "three": (12, 4)}
+
+    def own(framework: str, sides: dict[str, tuple[int, int]]) -> Outline:
+        layers = [
+            (name, "" if framework == "tensorflow" else "dense", {"weight": ("weight", shape)})
+            for name, shape in sides.items()
+        ]
+        return outline(framework, *layers)
+
+    keras, torch = (
+        own("tensorflow", shapes),
+        own("torch", {"one": (6, 4), "two": (4, 4)} | dict.fromkeys("qkv", (4, 4))),
+    )
+    # Of those in one, as of those that fit either way.
+    pairs = [
+        Pair(keras=("one/weight",), torch=("one.weight",), rule="same"),
+        Pair(keras=("two/weight",), torch=("two.weight",), rule="transpose"),
+        Pair(
+            keras=("three/weight",),
+            torch=("q.weight", "k.weight", "v.weight"),
+            rule="... i o -> o i ...; i=4+4+4",
+        ),
+    ]
+    mapping = Mapping(tensors=tuple(pairs))
+    found = [pair.rule for pair in in_layouts_of_classes(mapping, keras, torch).tensors]
+    assert found == ["same", "same", "i o -> i o; i=4+4+4"]
+    assert in_layouts_of_classes(Mapping(tensors=tuple(pairs[1:])), keras, torch).tensors == tuple(pairs[1:])
+
+
+def test_vectors_in_one_are_found_beside_other_tensors() -> None:
+    """As the gains of two blocks, with a table of the block's between them."""
+    own = [
+        (
+            f"block{n}",
+            "",
+            {"g": ("g", ()), "table": ("moving_mean", (3, 5))} if n % 2 == 0 else {"g": ("g", ())},
+        )
+        for n in range(4)
+    ]
+    torch = outline("torch", *((f"blocks.{n}", "", {"scales": ("scales", (2,))}) for n in range(2)))
+    found = {pair.torch: pair.keras for pair in propose(outline("tensorflow", *own), torch).tensors}
+    assert found == {(f"blocks.{n}.scales",): (f"block{2 * n}/g", f"block{2 * n + 1}/g") for n in range(2)}
+
+
+def test_vectors_go_with_the_kernels_of_their_layers() -> None:
+    """Where one side uses a layer's own bias before that of the layer within it."""
+    shapes = {"w": (8, 8), "k": (6, 8)}
+    keras = outline(
+        "tensorflow",
+        *((name, "", {n: (n, s) for n, s in ((name, shape), ("b", (8,)))}) for name, shape in shapes.items()),
+    )
+    torch = outline(
+        "torch",
+        *(
+            (name, "", {n: (n, s) for n, s in ((name, shape[::-1]), ("b", (8,)))})
+            for name, shape in shapes.items()
+        ),
+    )
+    used = ["w/b", "k/k", "k/b", "w/w"], ["k.k", "k.b", "w.w", "w.b"]
+    groups = [parameter_groups_of(each, (), False, other) for each, other in ((keras, torch), (torch, keras))]
+    found = {pair.keras: pair.torch for pair in by_use(*groups, used)}
+    assert found[("w/b",)] == ("w.b",) and found[("k/b",)] == ("k.b",)
 
 
 @pytest.mark.parametrize("used", [True, False])

@@ -351,26 +351,29 @@ def _normwise(
     if not off.any():
         text = f"{_most(by_step)} tensors, within {max(deviations):.1e}"
         return _stage(name, steps, off, np.array(deviations), np.array(limits), text)
-    row = int(np.argmax(off == off.max()))
-    first = worst[row]
-    assert first is not None
-    rows = by_step[steps[row]]
-    apart = [
-        each
-        for each, most in zip(rows, allowances[row], strict=True)
-        if each.only or not each.difference <= most
-    ]
-    text = _words(first) + _listed(apart, rows)
+
+    def told() -> str:
+        """What the first of the steps that are farthest off shows."""
+        row = int(np.argmax(off == off.max()))
+        first, rows = worst[row], by_step[steps[row]]
+        assert first is not None
+        apart = [
+            each
+            for each, most in zip(rows, allowances[row], strict=True)
+            if each.only or not each.difference <= most
+        ]
+        return _words(first) + _listed(apart, rows)
+
     undecided = int((off == _UNDECIDED).sum())
     steady = _steady([each for each, one in zip(worst, off, strict=True) if one and each is not None])
     if off.max() == _UNDECIDED and undecided == rare <= len(off) // _FLIPS_EVERY:
         flipped = steps[int(np.argmax(off))]
-        text = f"within rounding but for step {flipped}, as where it flips a unit: {text}"
-        off = np.zeros_like(off)
-    elif off.max() == _UNDECIDED and not rounding.proof and 2 * max(undecided - rare, steady) > len(off):
+        text = f"within rounding but for step {flipped}, as where it flips a unit: {told()}"
+        return _stage(name, steps, np.zeros_like(off), np.array(deviations), np.array(limits), text)
+    if off.max() == _UNDECIDED and not rounding.proof and 2 * max(undecided - rare, steady) > len(off):
         off = np.where(off == _UNDECIDED, _DIFFERS, off)  # flips are rare, and this is at every other step
     off = _settled(off, np.array(large), rounding)
-    return _stage(name, steps, off, np.array(deviations), np.array(limits), text)
+    return _stage(name, steps, off, np.array(deviations), np.array(limits), told())
 
 
 def _steady(rows: Sequence[Measure]) -> int:
@@ -520,8 +523,9 @@ def _words(row: Measure) -> str:
     if not math.isfinite(row.difference):
         return f"{what} is not finite in one, or of another shape"
     multiple = row.residual <= _REST * abs(row.factor) * row.reference or not row.residual
-    if row.reference and multiple and abs(row.factor - 1) > 4 * row.residual / row.reference:
-        return f"{what} is {row.factor:.6g} times the reference's"
+    times = f"{row.factor:.6g}"
+    if row.reference and multiple and times != "1" and abs(row.factor - 1) > 4 * row.residual / row.reference:
+        return f"{what} is {times} times the reference's"
     if not row.reference:
         return f"{what} is 0 in the reference, and here {row.difference:.2g} (norm)"
     return f"{what} is off by {row.difference / row.reference:.2g} of its norm"

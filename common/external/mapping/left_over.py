@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from parity.common.external.mapping.candidate_rules import arrangements, fits
@@ -256,7 +256,13 @@ def rows(keras: Sequence[ParameterGroup], torch: Sequence[ParameterGroup]) -> li
         whole = next(iter(group.parts.values())).info
         if len(group.parts) > 1:
             continue
-        for members, rule in _making(left, whole.shape):
+        # What lies between them is of other kinds, such as a table that is not trained.
+        kinds = dict.fromkeys(len(each.shape) for each in left)
+        alike = [
+            [each for each in left if (len(each.shape), each.trainable) == (rank, whole.trainable)]
+            for rank in kinds
+        ]
+        for members, rule in itertools.chain.from_iterable(_making(each, whole.shape) for each in alike):
             left = [info for info in left if info not in members]
             doubt = f"{len(members)} tensors of Keras's in one of torch's, by shapes and order"
             names = tuple(info.name for info in members)
@@ -609,7 +615,7 @@ def by_use(
     Args:
         keras, torch: groups without a counterpart. used: names in the order of their first use, of Keras and of torch.
     """
-    sizes: list[dict[tuple[object, ...], list[TensorInfo]]] = [{}, {}]
+    sizes: list[dict[tuple[bool, str, tuple[int, ...]], list[TensorInfo]]] = [{}, {}]
     for groups, names, found in zip((keras, torch), used, sizes, strict=True):
         place = {name: number for number, name in enumerate(names)}
         left = [part.info for group in groups for part in group.parts.values() if part.info.name in place]
@@ -617,8 +623,15 @@ def by_use(
             long = tuple(sorted(size for size in info.shape if size != 1))
             found.setdefault((info.trainable, statistic_of(info), long), []).append(info)
     pairs = []
-    for key, ours in sizes[0].items():
+    # The layers whose kernels are each other's, by which their vectors are told.
+    partner: dict[str, str] = {}
+    every = sorted(sizes[0].items(), key=lambda of: -len(of[0][2]))
+    for key, ours in every:
         theirs = sizes[1].get(key, [])
+        if len(ours) == len(theirs) and len(key[2]) > 1:
+            partner |= {one.layer: other.layer for one, other in zip(ours, theirs, strict=True)}
+        elif len(ours) == len(theirs):
+            theirs = _with_their_kernels(ours, theirs, partner)
         rules = [rule for pair in zip(ours, theirs, strict=False) for rule in _ways(*pair)[:1]]
         if len(ours) != len(theirs) or len(rules) != len(ours):
             continue
@@ -628,6 +641,19 @@ def by_use(
             for left, right, rule in zip(ours, theirs, rules, strict=True)
         ]
     return pairs
+
+
+def _with_their_kernels(
+    ours: Sequence[TensorInfo], theirs: Sequence[TensorInfo], partner: Mapping[str, str]
+) -> list[TensorInfo]:
+    """As many of torch's vectors in the order of Keras's: of layers whose kernels are each other's, the one of that layer; the rest as they are."""
+    found: list[TensorInfo | None] = []
+    for one in ours:
+        due = [each for each in theirs if each.layer == partner.get(one.layer)]
+        alone = len(due) == 1 and sum(each.layer == one.layer for each in ours) == 1
+        found.append(due[0] if alone and due[0] not in found else None)
+    rest = iter([each for each in theirs if each not in found])
+    return [next(rest) if each is None else each for each in found]
 
 
 def _rules(ours: TensorInfo, theirs: TensorInfo) -> list[str]:

@@ -15,6 +15,7 @@ import numpy as np
 
 from parity.common.external.mapping.blocks import within_blocks
 from parity.common.external.mapping.candidate_rules import fitting, joined
+from parity.common.external.mapping.class_layouts import in_layouts_of_classes
 from parity.common.external.mapping.correspondence import layer_pairs
 from parity.common.external.mapping.graphs import assign, in_order
 from parity.common.external.mapping.left_over import (
@@ -237,6 +238,7 @@ def _proposed(
         unmapped=Names(**unmapped),
     )
     mapping = within_blocks(proposed, {info.name: info.shape for info in torch.tensors})
+    mapping = in_layouts_of_classes(mapping, keras, torch)
     return mapping.model_copy(update={"layers": layer_pairs(mapping, keras, torch, hints.layers)})
 
 

@@ -79,6 +79,10 @@ class Variants:
                 *(f"{' '.join(left)} -> {' '.join(order)}{semicolon}{sizes}" for order in orders),
             ]
             return tuple(dict.fromkeys(rule for rule in every if fits(rule, ours, theirs)))
+        if joined and not self._is_known(pair):
+            # A layer of the code's own may keep its kernel the other way round.
+            turned = [f"{rest}{semicolon}{sizes}" for rest in ("i o -> i o", "o i -> o i")]
+            return tuple(dict.fromkeys(rule for rule in (pair.rule, *turned) if fits(rule, ours, theirs)))
         if (
             not len(ours) == len(theirs) == 1
             or max(len(ours[0]), len(theirs[0])) < 2

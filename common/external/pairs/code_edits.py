@@ -175,9 +175,9 @@ class _Trials:
 
     def _needed(self, edits: list[CodeEdit], left: float) -> tuple[list[CodeEdit], float]:
         """Of edits with which the place agrees those without which it does not, and what deviation is left."""
-        for edit in edits[:-1]:
+        for edit in list(edits):
             others = [each for each in edits if each is not edit]
-            if (without := self._deviation(others)) <= limits.LIVE_FLOAT64:
+            if others and (without := self._deviation(others)) <= limits.LIVE_FLOAT64:
                 edits, left = others, without
         return edits, left
 

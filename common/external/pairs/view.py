@@ -212,7 +212,11 @@ class View:
             )
         ]
         for (ours, same), (theirs, other) in itertools.product(leaves[0].items(), leaves[1].items()):
-            if same is None or same != other:
+            made, due_of = self.torch.maker.get(theirs), self.keras.maker.get(ours)
+            if same is None or same != other or made is None or due_of is None:
+                continue
+            # What goes on as another tensor is given by no operation that could be replaced.
+            if theirs not in made.results or ours not in due_of.results:
                 continue
             shapes = self.keras.shapes[ours], self.torch.shapes[theirs]
             (due,), (own,) = self.keras.values(ours), self.torch.values(theirs)
@@ -221,9 +225,8 @@ class View:
             orders = [numbers.ravel()] if shapes[0] == shapes[1] else [*self._layouts_of(numbers, shapes[1])]
             arranged = (due.ravel()[order].reshape(shapes[1]) for order in orders)
             if all(tensor_deviation(own, each) > limits.SAME_ELEMENTS for each in arranged):
-                makers = self.torch.maker[theirs], self.keras.maker[ours]
                 for order in orders:
-                    yield Substitution(makers[0], theirs, shapes[1], makers[1], ours, order)
+                    yield Substitution(made, theirs, shapes[1], due_of, ours, order)
 
     def trials(
         self, operations: tuple[Sequence[Operation], Sequence[Operation]] | None = None

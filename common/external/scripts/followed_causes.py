@@ -15,7 +15,16 @@ from parity.common.diagnosis.result import StageSummary
 from parity.common.parity.followed import added_to_gradients, penalty_of
 from parity.common.record import RunRecord
 from parity.common.record.fits import ELEMENTWISE_ULPS
-from parity.common.record.followed import AVERAGED, CARRIED, DECAYED, MEMORY, MOVED, OLD_WEIGHTS, Measure
+from parity.common.record.followed import (
+    ADDED,
+    AVERAGED,
+    CARRIED,
+    DECAYED,
+    MEMORY,
+    MOVED,
+    OLD_WEIGHTS,
+    Measure,
+)
 
 _SHOWN = 5
 # At fewer steps a norm may be one number by chance.
@@ -49,6 +58,16 @@ def common_factor(rows: Sequence[Measure]) -> float | None:
     slack = limits.SCRIPT_FACTOR * abs(factor)
     alike = (abs(row.factor - factor) <= slack and row.residual <= slack * row.reference for row in rows)
     return factor if factor and all(alike) else None
+
+
+def is_one_factor(factor: float, rows: Sequence[Measure]) -> bool:
+    """Whether what gradients differ by is one number, and not what is left beside it; of those that are more than rounding."""
+    least = limits.SCRIPT_FACTOR * _norm(row.reference for row in rows)
+    return all(
+        math.hypot(row.residual, (row.factor - factor) * row.reference) <= limits.UNEXPLAINED * row.difference
+        for row in rows
+        if row.reference > least
+    )
 
 
 def clips_alone(measures: Sequence[Measure], smooth: float) -> str:
@@ -106,8 +125,15 @@ def scaled(measures: Sequence[Measure], factors: Mapping[int, float]) -> str:
     )
 
 
-def in_the_gradients(first: StageSummary, measures: Sequence[Measure], records: Sequence[RunRecord]) -> str:
-    """That weight decay is in the gradients of one script and not of the other, where that is what a loss or an update differs by."""
+def in_the_gradients(
+    first: StageSummary,
+    measures: Sequence[Measure],
+    records: Sequence[RunRecord],
+    units: float = ELEMENTWISE_ULPS,
+) -> str:
+    """That weight decay is in the gradients of one script and not of the other, where that is what a loss or an update differs by; units: of rounding,
+    within which updates agree.
+    """
     if first.step is None or first.name not in ("loss", "update"):
         return ""
     added = added_to_gradients(measures, first.step)
@@ -116,10 +142,11 @@ def in_the_gradients(first: StageSummary, measures: Sequence[Measure], records: 
     times, who = abs(added[0].factor), ("candidate", "reference")[added[0].factor < 0]
     other = _OTHER[who]
     if first.name == "update":
-        here = [each for each in measures if each.step == first.step and each.stage == "update"]
-        off = {each.tensor for each in here if each.ulps > ELEMENTWISE_ULPS}
-        if not off <= {each.tensor for each in added}:
-            return ""  # what is in the gradients is not what differs
+        off = {(each.step, each.tensor) for each in measures if each.stage == "update" and each.ulps > units}
+        here = {tensor for step, tensor in off if step == first.step}
+        steps = {each.step for each in measures if each.stage == ADDED and each.step < first.step}
+        if not here <= {each.tensor for each in added} or steps - {step for step, _ in off}:
+            return ""  # what is in the gradients is not what differs, or updates agreed with it before
         return (
             f"weight decay: {times:.4g} times the weights is in the {who}'s gradients, and not in the {other}'s, whose optimizer does not add as much:"
             f" weight_decay={times:.4g} would, and so would a penalty of {times / 2:.4g} times their squares in its loss"
@@ -137,7 +164,11 @@ def in_the_gradients(first: StageSummary, measures: Sequence[Measure], records: 
 
 
 def of_update(
-    here: Sequence[Measure], rates: Sequence[float], framework: str, measures: Sequence[Measure] = ()
+    here: Sequence[Measure],
+    rates: Sequence[float],
+    framework: str,
+    measures: Sequence[Measure] = (),
+    units: float = ELEMENTWISE_ULPS,
 ) -> str:
     """What an update differs by; '' where that is not known.
 
@@ -146,6 +177,7 @@ def of_update(
         rates: the learning rate of the step before, and there; NaN where it is not known, as of the one or the other of several optimizers.
         framework: of the candidate.
         measures: of all steps.
+        units: of rounding, within which updates agree.
     """
     if memory := [each for each in here if each.stage == MEMORY]:
         names = listed([each.tensor for each in memory if each.only == memory[0].only], _SHOWN)
@@ -160,7 +192,7 @@ def of_update(
         return f"the candidate's optimizer does not train {listed([*dict.fromkeys(alone)], _SHOWN)}: in no group of its, or frozen"
     if clipped := _clips_each(here):
         return clipped
-    off = {each.tensor for each in here if each.stage == "update" and each.ulps > ELEMENTWISE_ULPS}
+    off = {each.tensor for each in here if each.stage == "update" and each.ulps > units}
     by_stage = {stage: {e.tensor: e.factor for e in here if e.stage == stage} for stage in (DECAYED, MOVED)}
     known, (before, rate) = bool(rates[1]) and math.isfinite(rates[1]), rates
     if (moved := by_stage[MOVED]) and off <= moved.keys():

@@ -32,6 +32,7 @@ from parity.common.external.scripts.followed_causes import (
     clips_alone,
     common_factor,
     in_the_gradients,
+    is_one_factor,
     of_averages,
     of_gradients,
     of_update,
@@ -68,6 +69,7 @@ from parity.common.parity.followed import (
 )
 from parity.common.parity.pace import pace_in_words
 from parity.common.parity.rounding import (
+    ELEMENTWISE_GROSS_ULPS,
     FLOAT64,
     GROWN,
     GROWTH,
@@ -79,6 +81,7 @@ from parity.common.parity.rounding import (
 )
 from parity.common.parity.sample_ids import has_ids, steps_of_other_samples
 from parity.common.record import RunRecord
+from parity.common.record.fits import ELEMENTWISE_ULPS
 from parity.common.record.followed import Measure, read_measures
 from parity.common.spec import ScriptInfo
 from parity.common.spec.external.mapping import Mapping
@@ -89,6 +92,8 @@ Row = NDArray[np.float64]
 _SHOWN = 5
 # Trainings that are farther apart show nothing of what parted them.
 _FAR_APART = 0.01
+# What is off by more of what it is off by at a later step may be off already.
+_MUCH_NEARER = 0.1
 # What fits a stage that diverges first.
 _WHY = {
     "steps": "one script ends earlier: other epochs, samples or batch size, a last batch that is dropped, or what is left of an accumulation at an"
@@ -109,9 +114,9 @@ _WHY = {
     "final state": "every step agrees and the end does not: buffers (moving averages), or what is done after the last"
     " step",
     "update": "of equal weights, slots and gradients the optimizer makes another update: its rule or settings (momentum,"
-    " betas, epsilon, weight decay, clipping), or a second update in the same step; of an embedding alone: stock Keras's Adam (FAQ)",
-    "buffers": "of equal weights and samples the buffers come out otherwise: the momentum of moving averages, or how the"
-    " variance is estimated",
+    " betas, epsilon, weight decay, clipping), a second update in the same step, or weights that are changed beside it (a perturbation that is not taken back); of an embedding alone: stock Keras's Adam (FAQ)",
+    "buffers": "of equal weights and samples the buffers come out otherwise: the momentum of moving averages, what they are of, how the"
+    " variance is estimated, or that they are moved twice or at another place of the step",
     EVALUATION: "of equal weights the evaluation is another: its samples, a model that was left in training mode, or a layer that is evaluated otherwise",
 }
 _WHY["gradients"] = (
@@ -133,7 +138,7 @@ _WHY_NOT_REDUCED = (
 )
 _WHY_LATER = (
     "everything agrees up to step {before}, so what makes them diverge is carried from step to step: the optimizer's memory"
-    " (momentum, moments, decay), a schedule, moving averages, or another random draw (dropout)"
+    " (momentum, moments, decay), a schedule, moving averages, a recurrent state, or another random draw (dropout)"
 )
 
 
@@ -540,7 +545,9 @@ class RecordSource(core.ObservationSource):
         if stage.name == "loss":
             factor = self._factors().get(stage.step or 0, math.nan)
             return factor if math.isfinite(factor) else None
-        return common_factor([m for m in self._measures if (m.stage, m.step) == (stage.name, stage.step)])
+        rows = [m for m in self._measures if (m.stage, m.step) == (stage.name, stage.step)]
+        common = common_factor(rows)
+        return common if common is not None and is_one_factor(common, rows) else None
 
     @cached_property
     def _measures(self) -> list[Measure]:
@@ -562,7 +569,7 @@ class RecordSource(core.ObservationSource):
             return of_averages(measures, first.step, self._rounding.smooth, settings)
         if first.name == "gradients":
             return clips_alone(measures, self._rounding.smooth) or of_gradients(here, self._rounding.smooth)
-        said = in_the_gradients(first, measures, self._records)
+        said = in_the_gradients(first, measures, self._records, self._units)
         if first.name == "loss":
             return said or scaled(measures, self._factors())
         if said or first.name != "update":
@@ -575,6 +582,15 @@ class RecordSource(core.ObservationSource):
             [float(rates[row - 1]) if row else math.nan, float(rates[row])],
             self._infos[1].framework,
             measures,
+            self._units,
+        )
+
+    @property
+    def _units(self) -> float:
+        """Of rounding, within which updates agree: in float64, Keras takes constants through float32."""
+        keras = any(info.framework == "tensorflow" for info in self._infos)
+        return (
+            ELEMENTWISE_GROSS_ULPS * 2.0**-23 / self._epsilon if self._proof and keras else ELEMENTWISE_ULPS
         )
 
     def _with_equal_outputs(self, first: StageSummary) -> str:
@@ -629,7 +645,11 @@ class RecordSource(core.ObservationSource):
             before = [step for step in followed_steps(self._records[1]) if step < first.step]
             # Where another stage differs earlier, nothing new has begun.
             off = [stage.step for stage in self._stages if stage.status in ("differs", "undecided")]
-            if before and not any(step is not None and step < first.step for step in off):
+            if (
+                before
+                and not any(step is not None and step < first.step for step in off)
+                and self._begins_there(first, before)
+            ):
                 yield self._from_there(first, before)
                 return
         elif first.name in _CARRIED and first.step not in (-1, 0):
@@ -660,6 +680,16 @@ class RecordSource(core.ObservationSource):
         if unlike and first.name not in ("sample ids", "count", "initial state", "learning rate"):
             text = f"if {' and '.join(unlike)} are equal, which was not compared: {text}"
         yield text
+
+    def _begins_there(self, first: StageSummary, before: Sequence[int]) -> bool:
+        """Whether a stage is much farther off than at the followed steps before: just below its limit something may be off already."""
+        far = dict.fromkeys((*before, first.step), 0.0)
+        if first.name == "loss":
+            far |= zip(self._steps.tolist(), self._deviation("loss_sum").tolist(), strict=True)
+        for each in self._measures:
+            if each.stage == first.name and each.step in far and each.reference:
+                far[each.step] = max(far[each.step], each.difference / each.reference)
+        return first.name == "layers" or max(far[step] for step in before) <= _MUCH_NEARER * far[first.step]
 
     def _from_there(self, first: StageSummary, before: Sequence[int]) -> str:
         """What fits a stage that agrees at the followed steps before its first."""
