@@ -86,6 +86,13 @@ def added_weights(
     }
 
 
+def differ(reference: Mapping[str, Any], candidate: Mapping[str, Any], eps: float) -> bool:
+    """Whether gradients by name differ by more than rounding to `eps` makes of them."""
+    noise = _UNITS * eps * math.sqrt(sum(_norm(array) ** 2 for array in reference.values()))
+    both = ((reference[name], candidate[name]) for name in reference.keys() & candidate.keys())
+    return any(np.shape(a) != np.shape(b) or not _norm(_exact(b) - _exact(a)) <= noise for a, b in both)
+
+
 def carried_gradients(
     reference: Mapping[str, Any], candidate: Mapping[str, Any], before: Mapping[str, Any], eps: float
 ) -> list[str]:

@@ -30,6 +30,7 @@ from parity.common.record.fits import (
     averaged,
     averaged_weights,
     carried_gradients,
+    differ,
 )
 from parity.common.record.header import read_header
 from parity.common.record.live import Live, Slots
@@ -299,6 +300,8 @@ class Follower:
             self._shown = self._adds
         elif not all(abs(k - self._shown.get(name, 0.0)) <= _SAME * abs(k) for name, k in self._adds.items()):
             self._adds = {}
+        if not self._adds and self._shown and differ(ours, known, self._eps):
+            self._adds = self._shown  # beside what differs otherwise, they are not seen
         for name, times in self._adds.items():
             norm = float(np.linalg.norm(np.asarray(self._before[name], np.float64)))
             self._measures.append(Measure(step, ADDED, name, norm, 0.0, times))

@@ -146,7 +146,7 @@ def mapped(record: RunRecord, mapping: Mapping) -> RunRecord:
     """The record with its states by Keras's names and layouts; tensors that the mapping ignores are left out.
 
     Raises:
-        RecordError: it is not a script's. ExternalModelError, when a state is read: the mapping does not fit it.
+        RecordError: it is not a script's. ExternalModelError, when a state is read at the latest: the mapping does not fit it.
     """
     described = record.run_info
     if not isinstance(described, ScriptInfo):
@@ -165,6 +165,8 @@ def mapped(record: RunRecord, mapping: Mapping) -> RunRecord:
                 }
             of_gradients = which == "first_gradients"
             arrays = mapping.gradients_to_keras(arrays) if of_gradients else mapping.to_keras(arrays)
+        elif which == "initial" and arrays:
+            mapping.check_names("keras", arrays, str(record.folder))
         kept = {f"tensors/{name}": a for name, a in arrays.items() if name not in mapping.ignored.keras}
         return kept | {name: state[name] for name in state.keys() & {"step"}}
 

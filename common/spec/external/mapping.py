@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -221,6 +221,14 @@ class Mapping(Spec):
             found |= dict(zip(wanted, arrays, strict=False))
         tied = getattr(self.tied, target)
         return found | {name: found[other] for name, other in tied.items() if other in found}
+
+    def check_names(self, side: str, names: Collection[str], where: str) -> None:
+        """Raise ExternalModelError, in one line, unless all tensors of 'keras' or 'torch' that have a counterpart are among some names."""
+        named = (name for pair in self.tensors for name in getattr(pair, side))
+        if missing := next((name for name in named if name not in names), None):
+            raise ExternalModelError(
+                f"{where} has no tensor {missing!r}, which the mapping names{_near(missing, names)}"
+            )
 
     def check(self, keras: Outline, torch: Outline, unmapped: bool = False) -> None:
         """Raise ExternalModelError, in one line that names a tensor, unless all tensors are mapped and fit.
