@@ -113,6 +113,11 @@ class StateKeeper:
         self._evaluations = 0
         self._evaluated = -1  # the last step before which there was one
 
+    @property
+    def saw_any(self) -> bool:
+        """Whether gradients of any step were kept, without which no script can follow this one."""
+        return self._saw >= 0
+
     def wants(self, step: int) -> bool:
         """Whether this step's gradients are wanted, and were not seen yet."""
         return step in self._kept and step > self._saw

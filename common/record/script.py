@@ -252,6 +252,11 @@ class ScriptRecorder:
             self._state("final", {**final, "step": np.array(self.count, np.int64)})
         if not self.writes:
             return
+        if isinstance(self._states, StateKeeper) and self.count and not self._states.saw_any:
+            print_error(
+                f"parity: {self._folder}: no gradients were seen, so that no script can follow this one; give the recorder the optimizer that is stepped"
+                " (of one around another, that one), or call before_update() after backward"
+            )
         seconds, evaluated = self._last - self._began, evaluation or (NAN, 0.0, 0)
         self._guarded(write_summary, self._folder, self.count, seconds, evaluated)
         self._close()
