@@ -35,10 +35,10 @@ from parity.common.external.pairs.places import CAUSE, Replacement
 from parity.common.external.pairs.search import STEP, Search, finding_of
 from parity.common.external.pairs.sharing import one_side_alone, unequal_tensors, unshared_layer
 from parity.common.external.pairs.structure import lines_of, structural_causes
+from parity.common.external.pairs.substitutions import DROPS
 from parity.common.external.pairs.unused import by_unused
 from parity.common.external.pairs.updates import Updates, update_findings
 from parity.common.external.pairs.varied_weights import varied, write_weights
-from parity.common.external.pairs.view import DROPS
 from parity.common.parity.deviation import tensor_deviation
 
 _STAGES = ("before", "forward", "loss", "backward", "gradient", "buffers", "evaluation", "update")
