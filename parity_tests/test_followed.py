@@ -89,6 +89,8 @@ CASES = [
     *(("two", f"two_{fault}", due) for fault, due in TWO.items()),
     # Keras's momentum has the rate in it, torch's has not.
     ("torch_drops", "keras_rate drops", [("update", LATER)]),
+    ("torch_drops", "keras_rate is set", [("update", LATER)]),
+    ("torch_drops", "keras_rate and velocity are set", []),
     ("keras_drops", "torch_rate drops", [("update", LATER)]),
     ("keras_drops", "torch_rate drops as a velocity does", []),
     # Weight decay that is the optimizer's on one side, and a line of the script's or a penalty in its loss on the other.

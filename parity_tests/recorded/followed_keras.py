@@ -89,7 +89,12 @@ def loop(out: Path, fault: str = "", **options: Any) -> None:
         return loss
 
     with Recorder(out, model, optimizer, **options) as recorder:
-        for ids in batches(True):
+        for step, ids in enumerate(batches(True)):
+            if "set" in fault and step == LATER:
+                optimizer.learning_rate = float(optimizer.learning_rate) / 10
+                # As torch's momentum, which has no rate in it.
+                for velocity in optimizer.momentums if "velocity" in fault else ():
+                    velocity.assign(velocity / 10)
             recorder.step(train_step(images[ids, :, :, None], classes[ids]), count=BATCH, ids=ids)
 
 
@@ -134,6 +139,8 @@ def main(folder: Path) -> None:
     (folder / "recurrent.yaml").write_text(RECURRENT)
     fit(folder / "recurrent", "recurrent", states=True)
     fit(folder / "keras_drops", "rate drops", states=True)
+    for fault in ("rate is set", "rate and velocity are set"):
+        loop(folder / f"keras_{fault}", fault, follow=folder / "torch_drops", mapping=mapping)
     loop(folder / "keras_decayed by hand", "by hand", follow=folder / "decayed", mapping=mapping)
     two(folder / "two", states=True)
     two(folder / "late", 4, states=True)
