@@ -192,7 +192,9 @@ def describe(optimizer: Any, model: nn.Module) -> OptimizerInfo:
     kind, numbers, always = _KINDS[_stock(cls, groups[0])]
     each = [{**_of_group(group, numbers), **always} for group in groups]
     counts = [len(group["params"]) for group in groups]
-    settings = {setting: _together([one[setting] for one in each], counts) for setting in each[0]}
+    # An optimizer of one's own may have groups of several rules.
+    every = dict.fromkeys(setting for one in each for setting in one)
+    settings = {setting: _together([one.get(setting) for one in each], counts) for setting in every}
     decays = [one["weight_decay"] for one in each]
     without: set[int] = set()
     if len(set(decays)) == 2 and 0.0 in decays:
@@ -246,7 +248,8 @@ def _together(values: list[Setting], counts: list[int]) -> Setting:
     """One value for all groups, or what each of them has."""
     if all(value == values[0] for value in values):
         return values[0]
-    return ", ".join(f"{value} for {count} tensors" for value, count in zip(values, counts, strict=True))
+    told = [(value, count) for value, count in zip(values, counts, strict=True) if value is not None]
+    return ", ".join(f"{value} for {count} tensors" for value, count in told)
 
 
 def _of_group(group: dict[str, Any], numbers: dict[str, str]) -> Settings:
