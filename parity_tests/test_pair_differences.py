@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from parity.common.external.mapping.name_similarity import ranked, words_of
+from parity.common.external.pairs.backward import BackwardSearch
 from parity.common.external.pairs.constant_arrays import apart_in_words, known_numbers
 from parity.common.external.pairs.differences import Difference, differences
 from parity.common.external.pairs.expressions import Expression
@@ -175,3 +176,17 @@ def test_a_broadcast_that_one_side_alone_makes_is_told(of_torch: tuple[int, ...]
 )
 def test_a_name_of_a_sum_is_told_without_its_brackets_alone(name: str, told: str) -> None:
     assert str(of("sin", Expression(text=name))) == f"sin({told})"
+
+
+def test_a_gradient_that_is_a_multiple_is_told_as_that() -> None:
+    due = np.random.default_rng(0).standard_normal((4, 3))
+    search = BackwardSearch(None)  # type: ignore[arg-type]
+    search._due = {
+        "backward/a": (due, 0.5 * due),
+        "backward/b": (due, 0.5 * due + 1e-6),
+        "backward/c": (due, 0 * due),
+    }
+    halved, other, none = map(search._multiple, search._due)
+    assert halved is not None and "a is 0.5 times Keras's" in halved.text and halved.confidence == "likely"
+    assert other is None and none is not None and none.text.startswith("no gradient comes back to c")
+    assert search._multiple("gradient/kernel") is None

@@ -7,6 +7,8 @@ import math
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from parity.common.diagnosis import limits
 from parity.common.diagnosis.result import Explanation, Finding, TensorComparison
 from parity.common.external.lint.lint import Difference
@@ -18,7 +20,9 @@ from parity.common.external.pairs.gradient_paths import gradient_causes
 from parity.common.external.pairs.loss_causes import loss_causes
 from parity.common.external.pairs.points import NOWHERE
 from parity.common.external.pairs.search import Search, finding_of
-from parity.common.external.process.pass_result import PassResult
+from parity.common.external.process.layouts import aligned
+from parity.common.external.process.pass_result import Array, PassResult
+from parity.common.parity.deviation import tensor_deviation
 
 # Differences of a loss that are looked for, one behind the other.
 _LOSSES = 3
@@ -31,6 +35,8 @@ class BackwardSearch:
 
     def __init__(self, search: Search) -> None:
         self.search = search
+        # By name of what flows back, Keras's and torch's.
+        self._due: dict[str, tuple[Array, Array]] = {}
 
     def loss(self, trace: PairTrace) -> Generator[Finding, None, PairTrace]:
         """Yield that the losses of equal outputs differ; return the trace then: what an edit of the code puts right stays so."""
@@ -99,6 +105,7 @@ class BackwardSearch:
             if point.linear or due is None or own is None or point.torch in trace.misshapen:
                 continue
             flowing.append(compared(f"backward/{point.name}", due, own, rows=self.search.bench.rows))
+            self._due[flowing[-1].name] = due, own
         self.search.injected += flowing
         reduced = gradients(self.search.bench, trace.reference, trace.injected)
         self.search.injected += reduced
@@ -268,4 +275,22 @@ class BackwardSearch:
             self.search.add_to(names.index(self.search.blocks_gradients), off)
             return
         agreeing = [tensor for tensor in tensors[: tensors.index(off[0])] if tensor.agrees]
-        yield finding_of(stage, off, agreeing)
+        yield finding_of(stage, off, agreeing, self._multiple(off[0].name))
+
+    def _multiple(self, name: str) -> Explanation | None:
+        """That what flows back to a place is Keras's times one number; None where it is not so."""
+        due, own = self._due.get(name, (np.zeros(0), np.zeros(0)))
+        alignment = aligned(due, own) if due.any() else None
+        times = 0.0 if alignment is None else float(np.vdot(due, alignment.array) / np.vdot(due, due))
+        if alignment is None or tensor_deviation(times * due, alignment.array) > limits.LIVE_FLOAT64:
+            return None
+        text = f"the gradient that comes back to {name.removeprefix('backward/')} is {times:.6g} times Keras's, of equal outputs and losses"
+        if not times:
+            text = f"no gradient comes back to {name.removeprefix('backward/')}, of equal outputs and losses"
+        return Explanation(
+            "gradient:factor",
+            text,
+            "likely",
+            "look between it and the loss: a backward pass of the code's own, a hook, a way back that one side stops or takes twice",
+            "read from both passes: in each element",
+        )
