@@ -163,10 +163,11 @@ def followed_stages(reference: RunRecord, candidate: RunRecord) -> list[Followed
     largest: dict[str, float] = {}
     for each in (each for step in rows.values() for each in step if each.stage == "update"):
         largest[each.tensor] = max(each.reference, largest.get(each.tensor, 0.0))
+    units = _gross_units(rounding, keras)
     if update.status == "differs" and all(
-        step in rates and _scaled(rows[step], rates[step], largest, keras)
+        step in rates and _scaled(rows[step], rates[step], largest, keras, units)
         for step in steps
-        if any(each.ulps > ELEMENTWISE_GROSS_ULPS for each in rows.get(step, ()))
+        if any(each.ulps > units for each in rows.get(step, ()))
     ):
         update = replace(update, status="inherits", text=f"as the learning rate does; {update.text}")
     return [loss, gradients, update, buffers]
@@ -431,8 +432,8 @@ def _elementwise(
     if not by_step:
         return FollowedStage("update", "not recorded", "at no step")
     eps = _FLOAT64 if rounding.proof else _FLOAT32
-    # In float64, what Keras takes through float32 is named and is no defect of either script.
-    rounded = ELEMENTWISE_GROSS_ULPS * _FLOAT32 / eps if rounding.proof and keras else 0.0
+    gross = _gross_units(rounding, keras)
+    rounded = gross if gross > ELEMENTWISE_GROSS_ULPS else 0.0
     levels, ulps = [], []
     worst: list[Measure | None] = []
     for step in steps:
@@ -453,9 +454,7 @@ def _elementwise(
             ),
         )
         largest = math.inf if each.only else max(row.ulps for row in rows)
-        levels.append(
-            int(largest > max(ELEMENTWISE_ULPS, rounded)) + (largest > max(ELEMENTWISE_GROSS_ULPS, rounded))
-        )
+        levels.append(int(largest > max(ELEMENTWISE_ULPS, rounded)) + (largest > gross))
         ulps.append(largest)
         worst.append(each)
     off: NDArray[np.int64] = np.array(levels)
@@ -475,6 +474,11 @@ def _elementwise(
                 ": as a constant that Keras rounds to float32 (learning rate, momentum, beta) changes them"
             )
     return _stage("update", steps, off, farthest * eps, allowed, text)
+
+
+def _gross_units(rounding: Rounding, keras: bool) -> float:
+    """Units of rounding beyond which an update differs. In float64, what Keras takes through float32 is named and is no defect of either script."""
+    return ELEMENTWISE_GROSS_ULPS * (_FLOAT32 / _FLOAT64 if rounding.proof and keras else 1.0)
 
 
 def _most(by_step: Mapping[int, Sequence[Measure]]) -> int:
@@ -550,10 +554,12 @@ def _unequal_rates(reference: RunRecord, candidate: RunRecord) -> dict[int, floa
     return found
 
 
-def _scaled(rows: Sequence[Measure], ratio: float, largest: Mapping[str, float], keras: bool) -> bool:
+def _scaled(
+    rows: Sequence[Measure], ratio: float, largest: Mapping[str, float], keras: bool, units: float
+) -> bool:
     """Whether updates are the reference's times the ratio of the learning rates, and slots those of the reference.
 
-    An update that is small beside the largest of its tensor loses digits in the weights.
+    An update that is small beside the largest of its tensor loses digits in the weights; within some units of rounding one is as it should be.
 
     Keras has the rate in its momentum, whose next update is then no multiple.
     """
@@ -568,7 +574,7 @@ def _scaled(rows: Sequence[Measure], ratio: float, largest: Mapping[str, float],
         math.hypot((row.factor - ratio) * row.reference, row.residual)
         <= abs(ratio) * min(slack * largest[row.tensor], _LOST * row.reference)
         if row.stage == "update"
-        else row.ulps <= ELEMENTWISE_GROSS_ULPS
+        else row.ulps <= units
         for row in rows
-        if row.ulps > ELEMENTWISE_GROSS_ULPS
+        if row.ulps > units
     )

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -37,6 +37,7 @@ from parity.common.base.errors import RecordError
 from parity.common.record import RunRecord
 from parity.common.record.files import read_json
 from parity.common.record.fits import ELEMENTWISE_ULPS
+from parity.common.record.followed import Measure, read_measures
 from parity.common.record.script import OUTLINE
 from parity.common.spec import ScriptInfo
 
@@ -239,7 +240,8 @@ def float32_constants(*records: RunRecord) -> list[str]:
 
 
 def functions_round(reference: RunRecord, candidate: RunRecord) -> bool:
-    """Whether the first losses of two float64 scripts, of both frameworks, are apart by what a constant makes that a function takes through float32.
+    """Whether the first losses or gradients that are apart, of two float64 scripts of both frameworks, are so by what a constant makes that a
+    function takes through float32: of a followed run at any step, as each begins alike.
 
     TensorFlow's GELU, LeakyReLU, resizing and Keras's attention do so. A model of other layers that are known has none of them; what a layer of the
     user's own calls nobody knows.
@@ -252,9 +254,44 @@ def functions_round(reference: RunRecord, candidate: RunRecord) -> bool:
         return False
     if not _may_round(outline_of(keras[0])):
         return False
-    first, second = (float(record.loss[0]) for record in (reference, candidate))
-    apart = abs(first - second) / max(abs(first), abs(second), np.finfo(float).tiny)
-    return FLOAT64["loss_sum"] < apart <= _BY_A_CONSTANT
+    law = FLOAT64["first_gradients"]
+    first = next((apart for apart in _apart_from_alike(reference, candidate) if not apart <= law), 0.0)
+    return law < first <= _BY_A_CONSTANT
+
+
+def _apart_from_alike(reference: RunRecord, candidate: RunRecord) -> Iterator[float]:
+    """By how much the loss, or where it agrees its gradients are apart at each step that begins alike, relative to their norm."""
+    steps, rows, others = np.intersect1d(reference.steps, candidate.steps, return_indices=True)
+    pairs = zip(reference.loss[rows].tolist(), candidate.loss[others].tolist(), strict=True)
+    losses = [abs(a - b) / max(abs(a), abs(b), np.finfo(float).tiny) for a, b in pairs]
+    measured: dict[int, list[Measure]] = {}
+    for each in read_measures(candidate.folder):
+        if each.stage == "gradients":
+            measured.setdefault(each.step, []).append(each)
+    if not measured:
+        law = FLOAT64["loss_sum"]
+        yield losses[0] if losses[0] > law else _first_gradients_apart(reference, candidate)
+        return
+    for step, loss in zip(steps.tolist(), losses, strict=True):
+        rows_there = measured.get(step, [])
+        norm = math.hypot(*(row.reference for row in rows_there)) or 1.0
+        # Where the loss is, what its gradients are is another question.
+        yield (
+            loss if loss > FLOAT64["loss_sum"] else math.hypot(*(row.difference for row in rows_there)) / norm
+        )
+
+
+def _first_gradients_apart(reference: RunRecord, candidate: RunRecord) -> float:
+    """By how much all first gradients are apart, relative to their norm; 0 where they have no tensors in common."""
+    if not all(record.has("first_gradients") for record in (reference, candidate)):
+        return 0.0
+    ours, theirs = (record.state("first_gradients") for record in (reference, candidate))
+    both = [
+        name for name in ours if name in theirs and ours[name].shape == theirs[name].shape and name != "step"
+    ]
+    norm = math.hypot(*(float(np.linalg.norm(ours[name])) for name in both))
+    apart = math.hypot(*(float(np.linalg.norm(np.subtract(ours[name], theirs[name]))) for name in both))
+    return apart / norm if norm else 0.0
 
 
 def _may_round(outline: Mapping[str, Any]) -> bool:
@@ -262,6 +299,11 @@ def _may_round(outline: Mapping[str, Any]) -> bool:
     if "error" in outline or not outline:
         return True
     layers = [*(outline.get("layers") or ()), *(outline.get("operations") or ())]
+    # Code of the user's own: of the model, or of a layer around those that are known.
+    known = {layer.get("path") for layer in layers}
+    around = {str(tensor.get("layer", "")).rpartition("/")[0] for tensor in outline.get("tensors") or ()}
+    if not str(outline.get("type", "")).startswith("keras.") or around - known - {""}:
+        return True
     return any(
         not layer.get("kind")
         or re.search("attention|resiz|upsampl", layer["kind"])

@@ -117,7 +117,12 @@ def scaled(measures: Sequence[Measure], factors: Mapping[int, float]) -> str:
         for step, factor in found.items()
     )
     sizes = [factor for factor in found.values() if factor is not None]
-    if not agree or len(sizes) < _CLIPPED or np.allclose(sizes, sizes[0], rtol=limits.SCRIPT_FACTOR, atol=0):
+    if (
+        not agree
+        or len(sizes) < _CLIPPED
+        or min(sizes) <= 0
+        or np.allclose(sizes, sizes[0], rtol=limits.SCRIPT_FACTOR, atol=0)
+    ):
         return ""
     return (
         f"the loss and all gradients are the reference's times one number, {min(sizes):.4g} to {max(sizes):.4g}, by the batch: the same sum is divided by another"
@@ -293,6 +298,12 @@ def _one_factor(rows: Sequence[Measure]) -> float | None:
     return factor if abs(factor) > limits.UNEXPLAINED else 0.0
 
 
+def moved_alike(here: Sequence[Measure]) -> bool:
+    """Whether several running averages move as many times as far as they should at a step: their weights are the reference's, and no loss does that."""
+    factors = [each.factor for each in here if each.stage == AVERAGED["momentum"]]
+    return len(factors) > 1 and bool(np.ptp(factors) <= limits.SCRIPT_FACTOR * max(map(abs, factors)))
+
+
 def of_averages(
     measures: Sequence[Measure], step: int | None, smooth: float, settings: Iterable[str] = ()
 ) -> str:
@@ -322,7 +333,9 @@ def of_averages(
     for stage, text in _AVERAGES.items():
         rows = [each for each in here if each.stage == stage]
         names = [each.tensor for each in rows]
-        if rows and due and {*due} <= {*names}:
+        # Most of several that move alike, as one that hardly moves shows no number.
+        most = 2 * len(names) > len(due) and moved_alike(rows)
+        if rows and due and (most or {*due} <= {*names}):
             values = round(rows[0].factor / (rows[0].factor - 1)) if rows[0].factor > 1 else 0
             return text.format(names=listed(names, _SHOWN), times=rows[0].factor, values=values)
     # What rounding leaves of a number does not say it.

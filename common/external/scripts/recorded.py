@@ -33,6 +33,7 @@ from parity.common.external.scripts.followed_causes import (
     common_factor,
     in_the_gradients,
     is_one_factor,
+    moved_alike,
     of_averages,
     of_gradients,
     of_update,
@@ -82,7 +83,7 @@ from parity.common.parity.rounding import (
 from parity.common.parity.sample_ids import has_ids, steps_of_other_samples
 from parity.common.record import RunRecord
 from parity.common.record.fits import ELEMENTWISE_ULPS
-from parity.common.record.followed import Measure, read_measures
+from parity.common.record.followed import DECAYED, Measure, read_measures
 from parity.common.spec import ScriptInfo
 from parity.common.spec.external.mapping import Mapping
 from parity.common.state.canonical import State
@@ -567,15 +568,32 @@ class RecordSource(core.ObservationSource):
         measures = self._measures
         here = [each for each in measures if each.step == first.step]
         if first.name == "buffers":
-            settings, _ = setting_differences(*(record.folder for record in self._records))
-            return of_averages(measures, first.step, self._rounding.smooth, settings)
+            return self._of_averages(first.step)
         if first.name == "gradients":
             return clips_alone(measures, self._rounding.smooth) or of_gradients(here, self._rounding.smooth)
         said = in_the_gradients(first, measures, self._records, self._units)
         if first.name == "loss":
-            return said or scaled(measures, self._factors())
+            said = said or scaled(measures, self._factors())
+            return said or (self._of_averages(first.step) if moved_alike(here) else "")
         if said or first.name != "update":
             return said
+        decays = [
+            line
+            for line in setting_differences(*(r.folder for r in self._records))[0]
+            if " weight_decay is " in line
+        ]
+        upstream = [
+            s for s in self._stages if s.name in ("loss", "gradients") and s.status in ("differs", "inherits")
+        ]
+        if (
+            decays
+            and any(m.stage == DECAYED for m in here)
+            and any(s.step is not None and s.step <= (first.step or 0) for s in upstream)
+        ):
+            return (
+                f"weight decay: the optimizers' differ ({decays[0]}), and the gradients differ otherwise, too, so that it cannot be told whether the candidate's have"
+                " it in them: compare again once they agree"
+            )
         row, rates = int(np.searchsorted(self._steps, first.step or 0)), self._columns("learning_rate")[0]
         if not all(has_one_optimizer(record.folder) for record in self._records):
             rates = np.full_like(rates, np.nan)  # those of the first one
@@ -594,6 +612,11 @@ class RecordSource(core.ObservationSource):
         return (
             ELEMENTWISE_GROSS_ULPS * 2.0**-23 / self._epsilon if self._proof and keras else ELEMENTWISE_ULPS
         )
+
+    def _of_averages(self, step: int | None) -> str:
+        """How running averages come out otherwise at a step; '' where that is not known."""
+        settings, _ = setting_differences(*(record.folder for record in self._records))
+        return of_averages(self._measures, step, self._rounding.smooth, settings)
 
     def _with_equal_outputs(self, first: StageSummary) -> str:
         """That the layers agree where the loss does not; '' where they do not, or were not recorded at that step."""
