@@ -19,6 +19,8 @@ from parity.common.base.errors import NotComparableError, RecordError
 from parity.common.diagnosis.result import Diagnosis
 from parity.common.external.scripts.followed_causes import (
     clips_alone,
+    moved_alike,
+    of_averages,
     of_gradients,
     of_update,
     scaled,
@@ -35,6 +37,7 @@ from parity.common.record import RunRecord, followed, read_record
 from parity.common.record.fits import added_weights, averaged, averaged_weights, carried_gradients
 from parity.common.record.followed import (
     ADDED,
+    AVERAGED,
     CARRIED,
     MEMORY,
     MOVED,
@@ -413,6 +416,22 @@ def test_a_loss_that_is_divided_by_another_number_at_each_step_is_told() -> None
     assert not scaled(steps(0.5, 0.6, 0.7, residual=0.1), losses)
     assert not scaled(steps(0.5, 0.5, 0.5), dict.fromkeys(losses, 0.5))  # a constant is told as that
     assert not scaled(steps(1.0, 1.0, 1.0), losses)
+    assert not scaled(steps(-0.5, 0.6, 0.7), losses | {0: -0.5})  # nothing is divided by a negative number
+
+
+def test_averages_that_move_alike_explain_a_loss_that_is_made_with_them() -> None:
+    def moved(*factors: float) -> list[Measure]:
+        averages = [Measure(5, AVERAGED["momentum"], f"t{n}", 1.0, 0.0, f) for n, f in enumerate(factors)]
+        return [*averages, *(Measure(5, "buffers", f"t{n}", 1.0, 0.5) for n in range(4))]
+
+    assert (
+        moved_alike(moved(199.0, 199.0, 199.001))
+        and not moved_alike(moved(199.0))
+        and not moved_alike(moved(2.0, 3.0))
+    )
+    # One that hardly moves shows no number; of few that do nothing is said.
+    assert "199 times as far" in of_averages(moved(199.0, 199.0, 199.0), 5, 1e-6)
+    assert not of_averages(moved(199.0, 199.0), 5, 1e-6)
 
 
 def test_what_moves_an_average_otherwise_is_told_apart() -> None:
@@ -864,21 +883,26 @@ def test_a_step_without_a_rate_in_either_is_of_another_optimizer(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("framework", "function", "apart", "verdict"),
+    ("framework", "function", "model", "apart", "verdict"),
     [
-        ("tensorflow", "gelu", 1e-9, "inconclusive"),
-        ("tensorflow", "gelu", 1e-5, "divergent"),
-        ("tensorflow", "relu", 1e-9, "divergent"),
-        ("torch", "gelu", 1e-9, "divergent"),
+        ("tensorflow", "gelu", "keras.Sequential", 1e-9, "inconclusive"),
+        ("tensorflow", "gelu", "keras.Sequential", 1e-5, "divergent"),
+        ("tensorflow", "relu", "keras.Sequential", 1e-9, "divergent"),
+        # What code of one's own calls nobody knows: of the model, or of a layer around others.
+        ("tensorflow", "relu", "model.Gpt", 1e-9, "inconclusive"),
+        ("tensorflow", "within", "keras.Sequential", 1e-9, "inconclusive"),
+        ("torch", "gelu", "keras.Sequential", 1e-9, "divergent"),
     ],
 )
 def test_a_constant_that_a_function_takes_through_float32_decides_nothing(
-    tmp_path: Path, framework: str, function: str, apart: float, verdict: str
+    tmp_path: Path, framework: str, function: str, model: str, apart: float, verdict: str
 ) -> None:
     first = written(tmp_path / "first", "torch", [1.0, 0.5], [0.125, 0.125], 0.5)
     second = written(tmp_path / "second", framework, [1.0 + apart, 0.5], [0.125, 0.125], 0.5)
     layer = {"path": "act", "kind": "activation", "type": "a", "settings": {"function": function}}
-    (second.folder / "outline.json").write_text(json.dumps({"layers": [layer]}))
+    tensors = [{"name": "block/act/w", "layer": "block/act"}] if function == "within" else []
+    outline = {"type": model, "layers": [layer], "tensors": tensors}
+    (second.folder / "outline.json").write_text(json.dumps(outline))
     comparison, diagnosis = judge([first, second]).comparisons[0], diagnose_recorded(first, second)
     assert comparison.verdict == diagnosis.verdict == verdict, comparison.reason
     assert ("GELU" in comparison.reason) == (verdict == "inconclusive")
@@ -1051,9 +1075,10 @@ def test_an_update_by_another_rate_is_told_from_another_update() -> None:
     """Of a small update the weights keep few digits; of a rate of zero there is none."""
     largest = {"a": 1.0}
     small = Measure(3, "update", "a", 1e-3, 5e-4, 0.503, 2e-6, ulps=1e6)
-    assert followed_stage._scaled([small], 0.5, largest, keras=False)
-    assert not followed_stage._scaled([replace(small, reference=1.0)], 0.5, largest, keras=False)
-    assert not followed_stage._scaled([replace(small, factor=0.6)], 0.5, largest, keras=False)
+    of_torch = {"keras": False, "units": 2048.0}
+    assert followed_stage._scaled([small], 0.5, largest, **of_torch)
+    assert not followed_stage._scaled([replace(small, reference=1.0)], 0.5, largest, **of_torch)
+    assert not followed_stage._scaled([replace(small, factor=0.6)], 0.5, largest, **of_torch)
     still = Measure(3, "update", "a", 0.0, 0.1, ulps=math.inf)
-    assert followed_stage._scaled([still], math.inf, largest, keras=False)
-    assert not followed_stage._scaled([small], math.inf, largest, keras=False)
+    assert followed_stage._scaled([still], math.inf, largest, **of_torch)
+    assert not followed_stage._scaled([small], math.inf, largest, **of_torch)

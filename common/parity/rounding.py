@@ -302,7 +302,7 @@ def _may_round(outline: Mapping[str, Any]) -> bool:
     # Code of the user's own: of the model, or of a layer around those that are known.
     known = {layer.get("path") for layer in layers}
     around = {str(tensor.get("layer", "")).rpartition("/")[0] for tensor in outline.get("tensors") or ()}
-    if not str(outline.get("type", "")).startswith("keras.") or around - known - {""}:
+    if not str(outline.get("type", "keras.")).startswith("keras.") or around - known - {""}:
         return True
     return any(
         not layer.get("kind")
