@@ -31,6 +31,7 @@ from parity.common.spec.external.mapping import (
 )
 from parity.common.spec.external.outline import LayerInfo, Outline, TensorInfo
 from parity.common.spec.external.rules import NAMED, parse_rule
+from parity_tests.helpers import ROOT
 
 SIZE = st.integers(1, 4)
 
@@ -171,6 +172,8 @@ def test_any_text_is_a_rule_or_one_line(text):
 
 def test_every_named_rule_is_described():
     assert all(purpose for *_, purpose in NAMED.values())
+    page = (ROOT / "docs" / "reference" / "mapping.md").read_text()
+    assert all(f"| `{name}` | {purpose} |" in page for name, (*_, purpose) in NAMED.items())
     assert set(arrangements((2, 3), (3, 2))) == {"a b -> b a"}
     assert fits("1 1 a -> a", [(1, 1, 5)], [(5,)]) and not fits("1 1 a -> a", [(1, 2, 5)], [(5,)])
 

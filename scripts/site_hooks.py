@@ -30,7 +30,6 @@ from parity.common.spec import imported_loss as own_loss
 from parity.common.spec.base import Spec
 from parity.common.spec.capabilities import STRATEGIES
 from parity.common.spec.data import DataSpec
-from parity.common.spec.external.rules import NAMED
 from parity.common.spec.external.target import Target
 from parity.common.spec.layers import LayerSpec, imported
 from parity.common.spec.optimizers import OptimizerBase, WeightAverage
@@ -73,20 +72,18 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """Put tables where a page has `<!-- commands -->`, or `<!-- rules -->`, those of mapping.yaml.
+    """Put the table of commands where a page has `<!-- commands -->`.
 
     The search finds messages first, and the long tables of the evidence last.
     """
     for place, boost in (("evidence/", 0.2), ("how_to/troubleshooting", 4.0), ("reference/record", 2.0)):
         if page.file.src_uri.startswith(place):
             page.meta["search"] = {"boost": boost}
-    rules = [_row(f"`{name}`", what) for name, (_, what) in NAMED.items()]
     known = [
         _row(f"[{name}](cli/{name.replace(' ', '_')}.md)", (parser.description or "").replace("\n", " "))
         for name, parser in commands().items()
     ]
-    for mark, head, rows in (("rules", "| rule | of |", rules), ("commands", "| parity | to |", known)):
-        markdown = markdown.replace(f"<!-- {mark} -->", "\n".join([head, "| --- | --- |", *rows]))
+    markdown = markdown.replace("<!-- commands -->", "\n".join(["| parity | to |", "| --- | --- |", *known]))
     # A block is named after its language: what is a file for those who walk through the page is its title here.
     return re.sub(r"^(```\w+) +(\S+)$", r'\1 title="\2"', markdown, flags=re.MULTILINE)
 
