@@ -50,6 +50,8 @@ _FLIPS_EVERY = 8
 _SEVERAL = 3
 # Two factors by which averages move, or of a rounded penalty, are one number.
 _ALIKE = 1e-3
+# Of one factor that a tensor has at many steps, how far it is apart, as a share of what it is more than 1.
+_SAME = 1e-2
 # A single flip, in units of what many make together.
 _FLIP = 4.0
 # What is left beside a multiple of a tensor, as a share of it.
@@ -156,7 +158,10 @@ def followed_stages(reference: RunRecord, candidate: RunRecord) -> list[Followed
     if (added := added_to_gradients(measures)) and gradients.status == "agrees":
         gradients = replace(gradients, text=f"{gradients.text}, {_added_words(added)}")
     if loss.status != "agrees":
-        gradients, buffers = (_inherited(stage, "the loss", loss) for stage in (gradients, buffers))
+        buffers = _inherited(buffers, "the loss", loss)
+        # Another loss gives no tensor a gradient, and takes none away.
+        if not any(row.only for step in alike for row in by_stage.get("gradients", {}).get(step, ())):
+            gradients = _inherited(gradients, "the loss", loss)
     rows = by_stage.get("update", {})
     update = _elementwise(rows, steps, rounding, keras)
     rates = _unequal_rates(reference, candidate)
@@ -371,8 +376,10 @@ def _normwise(
         flipped = steps[int(np.argmax(off))]
         text = f"within rounding but for step {flipped}, as where it flips a unit: {told()}"
         return _stage(name, steps, np.zeros_like(off), np.array(deviations), np.array(limits), text)
-    if off.max() == _UNDECIDED and not rounding.proof and 2 * max(undecided - rare, steady) > len(off):
-        off = np.where(off == _UNDECIDED, _DIFFERS, off)  # flips are rare, and this is at every other step
+    # Flips are rare, and this is at every other step; or always by one factor, as of one number.
+    systematic = 2 * max(undecided - rare, steady) > len(off) or _by_one_factor(by_step, worst, off)
+    if off.max() == _UNDECIDED and not rounding.proof and systematic:
+        off = np.where(off == _UNDECIDED, _DIFFERS, off)
     off = _settled(off, np.array(large), rounding)
     return _stage(name, steps, off, np.array(deviations), np.array(limits), told())
 
@@ -391,6 +398,28 @@ def _steady(rows: Sequence[Measure]) -> int:
     often = Counter((row.tensor, row.factor > 1) for row in scaled)
     most = max(often.values(), default=0)
     return most if most >= _SEVERAL else 0
+
+
+def _by_one_factor(
+    by_step: Mapping[int, Sequence[Measure]], worst: Sequence[Measure | None], off: NDArray[np.int64]
+) -> bool:
+    """Whether a tensor that is farthest off is the reference's times one number at most of the steps at which it has a gradient."""
+    found: dict[str, list[Measure]] = {}
+    for each, level in zip(worst, off.tolist(), strict=True):
+        of_gradients = each is not None and each.stage == "gradients"
+        if (
+            each is not None
+            and of_gradients
+            and level
+            and each.residual <= _REST * each.difference < math.inf
+        ):
+            found.setdefault(each.tensor, []).append(each)
+    for tensor, rows in found.items():
+        turns = sum(any(one.tensor == tensor and one.reference for one in of) for of in by_step.values())
+        apart = [each.factor - 1 for each in rows]
+        if 2 * len(rows) > turns >= _SEVERAL and np.ptp(apart) <= _SAME * np.abs(apart).min():
+            return True
+    return False
 
 
 def _moves_alike(row: Measure, moved: Mapping[str, float]) -> bool:

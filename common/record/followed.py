@@ -392,8 +392,16 @@ class Follower:
         return found
 
     def _through(self, step: int, after: State, now: State) -> list[Measure]:
-        """Measure what the optimizers' gradients may have gone through. after, now: all tensors behind the step, of both."""
+        """Measure what the optimizers' gradients may have gone through, where several have their turn at this step. after, now: all tensors behind
+        the step, of both.
+        """
         groups = [[name for name in names if name in after] for names in self._live.groups()]
+        before = self._before
+        groups = [
+            names for names in groups if any(np.any(after[n] != before[n]) for n in names if n in before)
+        ]
+        if len(groups) < 2:
+            return []
         norms = [
             [math.hypot(*(np.linalg.norm(one[name]) for name in names)) for names in groups]
             for one in ({name: _minus(after[name], now[name]) for names in groups for name in names}, after)

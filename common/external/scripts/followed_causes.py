@@ -299,9 +299,14 @@ def _one_factor(rows: Sequence[Measure]) -> float | None:
 
 
 def moved_alike(here: Sequence[Measure]) -> bool:
-    """Whether several running averages move as many times as far as they should at a step: their weights are the reference's, and no loss does that."""
+    """Whether several running averages move as many times as far as they should at a step, and do move: what they are of is the reference's, and no
+    loss does that.
+    """
     factors = [each.factor for each in here if each.stage == AVERAGED["momentum"]]
-    return len(factors) > 1 and bool(np.ptp(factors) <= limits.SCRIPT_FACTOR * max(map(abs, factors)))
+    moves = min(map(abs, factors), default=0.0) > limits.UNEXPLAINED
+    return (
+        moves and len(factors) > 1 and bool(np.ptp(factors) <= limits.SCRIPT_FACTOR * max(map(abs, factors)))
+    )
 
 
 def of_averages(
