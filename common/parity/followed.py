@@ -406,13 +406,9 @@ def _by_one_factor(
     """Whether a tensor that is farthest off is the reference's times one number at most of the steps at which it has a gradient."""
     found: dict[str, list[Measure]] = {}
     for each, level in zip(worst, off.tolist(), strict=True):
-        of_gradients = each is not None and each.stage == "gradients"
-        if (
-            each is not None
-            and of_gradients
-            and level
-            and each.residual <= _REST * each.difference < math.inf
-        ):
+        if each is None or not level or each.stage != "gradients":
+            continue
+        if each.residual <= _REST * each.difference < math.inf:
             found.setdefault(each.tensor, []).append(each)
     for tensor, rows in found.items():
         turns = sum(any(one.tensor == tensor and one.reference for one in of) for of in by_step.values())
@@ -462,7 +458,7 @@ def _elementwise(
         return FollowedStage("update", "not recorded", "at no step")
     eps = _FLOAT64 if rounding.proof else _FLOAT32
     gross = _gross_units(rounding, keras)
-    rounded = gross if gross > ELEMENTWISE_GROSS_ULPS else 0.0
+    rounded = gross if rounding.proof and keras else 0.0
     levels, ulps = [], []
     worst: list[Measure | None] = []
     for step in steps:

@@ -322,9 +322,10 @@ class Follower:
         """Whether an update without so many times the weights would be seen to lack them: else, and where no update before was, they are not taken
         away from what gradients show.
         """
-        rate, after, before = float(self._rates[step]), self._tensors(step + 1), self._before
-        if not math.isfinite(rate):
+        rate = float(self._rates[step])
+        if not adds or not math.isfinite(rate):
             return False
+        after, before = self._tensors(step + 1), self._before
         due = {name: _minus(after[name], before[name]) for name in adds if name in after}
         made = {n: update - np.multiply(before[n], rate * adds[n]) for n, update in due.items()}
         return any(

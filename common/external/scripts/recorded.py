@@ -577,23 +577,8 @@ class RecordSource(core.ObservationSource):
             return said or (self._of_averages(first.step) if moved_alike(here) else "")
         if said or first.name != "update":
             return said
-        decays = [
-            line
-            for line in setting_differences(*(r.folder for r in self._records))[0]
-            if " weight_decay is " in line
-        ]
-        upstream = [
-            s for s in self._stages if s.name in ("loss", "gradients") and s.status in ("differs", "inherits")
-        ]
-        if (
-            decays
-            and any(m.stage == DECAYED for m in here)
-            and any(s.step is not None and s.step <= (first.step or 0) for s in upstream)
-        ):
-            return (
-                f"weight decay: the optimizers' differ ({decays[0]}), and the gradients differ otherwise, too, so that it cannot be told whether the candidate's have"
-                " it in them: compare again once they agree"
-            )
+        if any(each.stage == DECAYED for each in here) and (untold := self._untold_decay(first)):
+            return untold
         row, rates = int(np.searchsorted(self._steps, first.step or 0)), self._columns("learning_rate")[0]
         if not all(has_one_optimizer(record.folder) for record in self._records):
             rates = np.full_like(rates, np.nan)  # those of the first one
@@ -603,6 +588,19 @@ class RecordSource(core.ObservationSource):
             self._infos[1].framework,
             measures,
             self._units,
+        )
+
+    def _untold_decay(self, first: StageSummary) -> str:
+        """That the optimizers' decays differ where the gradients do so otherwise, too, which may have the decay in them; '' where it is not so."""
+        settings, _ = setting_differences(*(record.folder for record in self._records))
+        decays = [line for line in settings if " weight_decay is " in line]
+        before = [each for each in self._stages if each.name in ("loss", "gradients")]
+        off = [each for each in before if each.status in ("differs", "inherits") and each.step is not None]
+        if not decays or all((each.step or 0) > (first.step or 0) for each in off):
+            return ""
+        return (
+            f"weight decay: the optimizers' differ ({decays[0]}), and the gradients differ otherwise, too, so that it cannot be told whether the candidate's have"
+            " it in them: compare again once they agree"
         )
 
     @property
