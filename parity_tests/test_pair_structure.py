@@ -946,13 +946,23 @@ def test_a_faithful_port_has_no_finding(ports: Ports, keras: str, torch: str) ->
 @pytest.mark.parametrize(
     ("keras", "torch", "wrong"),
     # At each pass another share, and no average.
-    cases([("tokens", "Tokens", "padding, half"), ("moving", "Moving", "fading")]),
+    cases([("moving", "Moving", "fading")]),
 )
 def test_what_no_single_cause_explains_is_not_explained(
     ports: Ports, keras: str, torch: str, wrong: str
 ) -> None:
     (finding,) = ports.diagnosed(keras, torch, wrong).findings
     assert (finding.explanation, finding.code) == (None, ())
+
+
+@pytest.mark.parametrize(("keras", "torch", "wrong"), cases([("tokens", "Tokens", "padding, half")]))
+def test_a_gradient_that_two_defects_make_is_told_by_what_comes_back(
+    ports: Ports, keras: str, torch: str, wrong: str
+) -> None:
+    (finding,) = ports.diagnosed(keras, torch, wrong).findings
+    why = finding.explanation
+    assert why is not None and (why.cause, why.confidence) == ("gradient:factor", "likely")
+    assert "embedded is 0.5 times Keras's" in why.text
 
 
 @pytest.mark.parametrize("wrong", ["random", "blank"])
