@@ -168,7 +168,7 @@ def followed_stages(reference: RunRecord, candidate: RunRecord) -> list[Followed
     largest: dict[str, float] = {}
     for each in (each for step in rows.values() for each in step if each.stage == "update"):
         largest[each.tensor] = max(each.reference, largest.get(each.tensor, 0.0))
-    units = _gross_units(rounding, keras)
+    _, units = elementwise_units(rounding, keras)
     if update.status == "differs" and all(
         step in rates and _scaled(rows[step], rates[step], largest, keras, units)
         for step in steps
@@ -457,8 +457,7 @@ def _elementwise(
     if not by_step:
         return FollowedStage("update", "not recorded", "at no step")
     eps = _FLOAT64 if rounding.proof else _FLOAT32
-    gross = _gross_units(rounding, keras)
-    rounded = gross if rounding.proof and keras else 0.0
+    within, beyond = elementwise_units(rounding, keras)
     levels, ulps = [], []
     worst: list[Measure | None] = []
     for step in steps:
@@ -479,7 +478,7 @@ def _elementwise(
             ),
         )
         largest = math.inf if each.only else max(row.ulps for row in rows)
-        levels.append(int(largest > max(ELEMENTWISE_ULPS, rounded)) + (largest > gross))
+        levels.append(int(largest > within) + (largest > beyond))
         ulps.append(largest)
         worst.append(each)
     off: NDArray[np.int64] = np.array(levels)
@@ -501,9 +500,14 @@ def _elementwise(
     return _stage("update", steps, off, farthest * eps, allowed, text)
 
 
-def _gross_units(rounding: Rounding, keras: bool) -> float:
-    """Units of rounding beyond which an update differs. In float64, what Keras takes through float32 is named and is no defect of either script."""
-    return ELEMENTWISE_GROSS_ULPS * (_FLOAT32 / _FLOAT64 if rounding.proof and keras else 1.0)
+def elementwise_units(rounding: Rounding, keras: bool) -> tuple[float, float]:
+    """Return units of rounding: within which an update agrees, and beyond which it differs.
+
+    In float64, what Keras takes through float32 is named and is no defect of either script.
+    """
+    if rounding.proof and keras:
+        return (ELEMENTWISE_GROSS_ULPS * _FLOAT32 / _FLOAT64,) * 2
+    return ELEMENTWISE_ULPS, ELEMENTWISE_GROSS_ULPS
 
 
 def _most(by_step: Mapping[int, Sequence[Measure]]) -> int:

@@ -264,21 +264,19 @@ def _apart_from_alike(reference: RunRecord, candidate: RunRecord) -> Iterator[fl
     steps, rows, others = np.intersect1d(reference.steps, candidate.steps, return_indices=True)
     pairs = zip(reference.loss[rows].tolist(), candidate.loss[others].tolist(), strict=True)
     losses = [abs(a - b) / max(abs(a), abs(b), np.finfo(float).tiny) for a, b in pairs]
+    law = FLOAT64["loss_sum"]
     measured: dict[int, list[Measure]] = {}
     for each in read_measures(candidate.folder):
         if each.stage == "gradients":
             measured.setdefault(each.step, []).append(each)
     if not measured:
-        law = FLOAT64["loss_sum"]
         yield losses[0] if losses[0] > law else _first_gradients_apart(reference, candidate)
         return
     for step, loss in zip(steps.tolist(), losses, strict=True):
-        rows_there = measured.get(step, [])
-        norm = math.hypot(*(row.reference for row in rows_there)) or 1.0
-        # Where the loss is, what its gradients are is another question.
-        yield (
-            loss if loss > FLOAT64["loss_sum"] else math.hypot(*(row.difference for row in rows_there)) / norm
-        )
+        here = measured.get(step, [])
+        norm = math.hypot(*(row.reference for row in here)) or 1.0
+        # Where the loss is apart, what its gradients are is another question.
+        yield loss if loss > law else math.hypot(*(row.difference for row in here)) / norm
 
 
 def _first_gradients_apart(reference: RunRecord, candidate: RunRecord) -> float:

@@ -8,7 +8,7 @@ weights is decayed on one side alone. A running average that moves by a number t
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -48,7 +48,7 @@ def added_weights(
         return {}
     apart = {n: _exact(candidate[n]) - _exact(reference[n]) for n in both}
     far = {name: _norm(array) for name, array in apart.items()}
-    noise = _UNITS * eps * math.sqrt(sum(_norm(reference[name]) ** 2 for name in both))
+    noise = _noise((reference[name] for name in both), eps)
     off = [name for name in both if not far[name] <= noise]
 
     def left(name: str, factor: float) -> float:
@@ -64,13 +64,15 @@ def added_weights(
     }
     alone = [n for n, factor in times.items() if far[n] > _CLEARLY * noise and explains(n, factor)]
     # Rounding of many elements goes along no weights.
-    along = [
+    clear = [
         name
         for name, factor in times.items()
         if np.size(weights[name]) >= _MANY and left(name, factor) <= _MOSTLY * far[name]
     ]
-    factor = times[max(alone or along, key=far.__getitem__)] if alone or along else 0.0
-    if not alone and sum(left(name, factor) <= _MOSTLY * far[name] for name in along) < _SEVERAL:
+    if not alone and not clear:
+        return {}
+    factor = times[max(alone or clear, key=far.__getitem__)]
+    if not alone and sum(left(name, factor) <= _MOSTLY * far[name] for name in clear) < _SEVERAL:
         return {}
     agreed = [name for name in off if explains(name, factor)]
     if len(agreed) < len(off) and sum(name in alone for name in agreed) < _SEVERAL:
@@ -88,7 +90,7 @@ def added_weights(
 
 def differ(reference: Mapping[str, Any], candidate: Mapping[str, Any], eps: float) -> bool:
     """Whether gradients by name differ by more than rounding to `eps` makes of them."""
-    noise = _UNITS * eps * math.sqrt(sum(_norm(array) ** 2 for array in reference.values()))
+    noise = _noise(reference.values(), eps)
     both = ((reference[name], candidate[name]) for name in reference.keys() & candidate.keys())
     return any(np.shape(a) != np.shape(b) or not _norm(_exact(b) - _exact(a)) <= noise for a, b in both)
 
@@ -103,7 +105,7 @@ def carried_gradients(
         before: those that the step before was given, by name.
         eps: of the precision.
     """
-    noise = _UNITS * eps * math.sqrt(sum(_norm(array) ** 2 for array in reference.values()))
+    noise = _noise(reference.values(), eps)
     return [
         name
         for name in reference.keys() & candidate.keys() & before.keys()
@@ -199,6 +201,11 @@ def averaged_weights(
         if is_average and _norm(wrong - old @ shares) <= rounding:
             return other
     return ""
+
+
+def _noise(gradients: Iterable[Any], eps: float) -> float:
+    """What rounding makes of one of some gradients at most, as a norm."""
+    return _UNITS * eps * math.sqrt(sum(_norm(array) ** 2 for array in gradients))
 
 
 def _exact(array: Any) -> NDArray[np.float64]:

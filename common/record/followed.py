@@ -11,6 +11,7 @@ train, each starts from that state, and a tensor's line is of the rank that is f
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import math
@@ -276,7 +277,7 @@ class Follower:
                 self._measures += _memories(step, kept, own)
             both: Slots = {}
             for slot in kept.keys() & own.keys():
-                times = self._earlier(slot, step) * self._rescaled(slot, own)
+                times = self._by_rates(slot, step)[0] * self._rescaled(slot, own)
                 if math.isfinite(times):
                     both[slot] = {
                         name: np.multiply(array, times * self._factor(slot, name))
@@ -367,7 +368,7 @@ class Follower:
                 }
                 for s in (kept[slot], own[slot])
             )
-            later = self._later(slot, step)
+            later = self._by_rates(slot, step)[1]
             theirs = {n: np.multiply(array, later * self._factor(slot, n)) for n, array in theirs.items()}
             # Keras makes all slots at once, torch when it needs them: one that is zero was not used.
             used = {n for s in (theirs, mine) for n, array in s.items() if np.any(array)}
@@ -432,37 +433,20 @@ class Follower:
         """By which a slot of the reference's is multiplied; NaN where that is not known."""
         return self._placed[slot].get(tensor, math.nan) if self._other else 1.0
 
-    def _earlier(self, slot: str, step: int) -> float:
-        """How many times larger the factor of a slot was at the step before: a velocity was made by the rate of then."""
-        return 1.0 if self._rate_comes(slot, step) else self._since(slot, step)
-
-    def _later(self, slot: str, step: int) -> float:
-        """How many times larger the factor of a slot is as the step ends than when the slots were placed."""
-        return 1 / self._since(slot, step) if self._rate_comes(slot, step) else 1.0
-
-    def _since(self, slot: str, step: int) -> float:
-        """How many times larger the factor of a slot was by the reference's rate of the step before."""
-        before, now = self._two_rates(step)
-        if (
-            slot != _MOMENTUM
-            or not self._other
-            or not (math.isfinite(before) and math.isfinite(now) and before and now)
-        ):
-            return 1.0
-        return now / before if self._to_torch else before / now
-
-    def _rate_comes(self, slot: str, step: int) -> bool:
-        """Whether the candidate had the rate of the step before still as its slots were placed, which its script changes before the update."""
-        before, now = self._two_rates(step)
+    def _by_rates(self, slot: str, step: int) -> tuple[float, float]:
+        """How many times larger the factor of a slot was at the step before, as a velocity was made by the rate of then; and will be as this step
+        ends, where the script changes its rate only after the slots are placed.
+        """
+        if slot != _MOMENTUM or not self._other or not 0 < step < len(self._rates):
+            return 1.0, 1.0
+        before, now = float(self._rates[step - 1]), float(self._rates[step])
+        if not (math.isfinite(before) and math.isfinite(now) and before and now):
+            return 1.0, 1.0
+        ratio = now / before if self._to_torch else before / now
         factor = abs(next(iter(self._placed[slot].values()), math.nan))
         own = 1 / factor if self._to_torch and factor else factor
-        return abs(own - before) <= _SAME_SCALE * before < abs(now - before)
-
-    def _two_rates(self, step: int) -> tuple[float, float]:
-        """The reference's at the step before, and at this one; NaN where there is none."""
-        if not 0 < step < len(self._rates):
-            return math.nan, math.nan
-        return float(self._rates[step - 1]), float(self._rates[step])
+        has_the_old = abs(own - before) <= _SAME_SCALE * before < abs(now - before)
+        return (1.0, 1 / ratio) if has_the_old else (ratio, 1.0)
 
     def _sums_of_biases(self, state: State) -> State:
         """How far a step has moved the sum of two biases of torch's that are one in Keras: both get its gradient, which is none of the
@@ -589,8 +573,17 @@ def spans(steps: Sequence[int]) -> str:
 def read_measures(folder: Path) -> list[Measure]:
     """What a followed run measured; raises RecordError where the file is damaged."""
     path = folder / MEASURES
+    if not path.exists():
+        return []
+    stat = path.stat()
+    return [*_measures_in(path, stat.st_ino, stat.st_mtime_ns, stat.st_size)]
+
+
+@functools.lru_cache(maxsize=1)
+def _measures_in(path: Path, *_: int) -> tuple[Measure, ...]:
+    """Those of a file as it is at a time: several judgements ask for them, one after the other."""
     try:
-        return [Measure(**row) for row in read_lines(path)] if path.exists() else []
+        return tuple(Measure(**row) for row in read_lines(path))
     except TypeError:
         raise RecordError(f"{path}: a line is not a measure; the file is damaged") from None
 

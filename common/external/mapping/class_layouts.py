@@ -20,20 +20,18 @@ def in_layouts_of_classes(mapping: Mapping, keras: Outline, torch: Outline) -> M
         mapping: as proposed. keras, torch: the models.
     """
     sides = [_Side(keras), _Side(torch)]
+    every = [(pair, *_of(pair, sides)) for pair in mapping.tensors]
     known: dict[tuple[str, str], set[str]] = {}
-    for pair in mapping.tensors:
-        shapes, classes = _of(pair, sides)
+    for pair, shapes, classes in every:
         one = len(pair.keras) == len(pair.torch) == 1 and pair.rule in _LAYOUTS
         if one and classes and len(shapes[0][0]) == 2 and not fits(_LAYOUTS[pair.rule], *shapes):
             known.setdefault(classes, set()).add(pair.rule)
     found = []
-    for pair in mapping.tensors:
-        shapes, classes = _of(pair, sides)
+    for pair, shapes, classes in every:
         rules = known.get(classes or ("", ""), set())
         rule = _in_layout(pair, *rules) if len(rules) == 1 else pair.rule
-        if rule != pair.rule and fits(rule, *shapes):
-            pair = pair.model_copy(update={"rule": rule})
-        found.append(pair)
+        better = rule != pair.rule and fits(rule, *shapes)
+        found.append(pair.model_copy(update={"rule": rule}) if better else pair)
     return mapping.model_copy(update={"tensors": tuple(found)})
 
 

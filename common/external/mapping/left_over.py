@@ -149,17 +149,21 @@ def joined_norms(keras: Sequence[ParameterGroup], torch: Sequence[ParameterGroup
                     continue
                 left[several] = [part for part in left[several] if part not in run]
                 doubt = f"{len(run)} norms in one, by shapes and order"
+                rule = f"o -> o; o={'+'.join(map(str, sizes))}"
                 for slot in (slot for slot in whole.parts if slot in run[0].parts):
-                    names = (
-                        (whole.parts[slot].info.name,),
-                        tuple(part.parts[slot].info.name for part in run),
-                    )
-                    rule = f"o -> o; o={'+'.join(map(str, sizes))}"
-                    pairs.append(
-                        Pair(keras=names[one], torch=names[several], rule=rule, source="order", doubt=doubt)
-                    )
+                    members = [part.parts[slot].info for part in run]
+                    pairs.append(_several_in_one(one, whole.parts[slot].info, members, rule, doubt))
                 break
     return pairs
+
+
+def _several_in_one(
+    side: int, whole: TensorInfo, several: Sequence[TensorInfo], rule: str, doubt: str
+) -> Pair:
+    """The pair of a tensor of Keras's (side 0) or torch's (1) and of those of the other side that it holds."""
+    names = [tuple(info.name for info in several)] * 2
+    names[side] = (whole.name,)
+    return Pair(keras=names[0], torch=names[1], rule=rule, source="order", doubt=doubt)
 
 
 def _by_outputs(
@@ -460,16 +464,8 @@ def by_inputs(keras: Sequence[ParameterGroup], torch: Sequence[ParameterGroup]) 
                 rule = _along_inputs(whole, run, one)
                 if rule:
                     left[several] = [info for info in left[several] if info not in run]
-                    names = (whole.name,), tuple(info.name for info in run)
-                    pairs.append(
-                        Pair(
-                            keras=names[one],
-                            torch=names[several],
-                            rule=rule,
-                            source="order",
-                            doubt=f"{len(run)} kernels in one along its inputs, by shapes and order",
-                        )
-                    )
+                    doubt = f"{len(run)} kernels in one along its inputs, by shapes and order"
+                    pairs.append(_several_in_one(one, whole, run, rule, doubt))
                     break
     return pairs
 
@@ -486,13 +482,13 @@ def _along_inputs(whole: TensorInfo, run: Sequence[TensorInfo], side: int) -> st
     for info in run:
         if len(info.shape) == axes:
             length, *others = _kernel(info, 1 - side)
-            fits = others == [outputs, own]
+            agrees = others == [outputs, own]
         else:
             vector = info.shape[0] if outputs == 1 else 1
             length = _kernel(info, 1 - side)[0] if len(info.shape) > 1 else vector
             long = (outputs, length) if side == 0 else (length, outputs)
-            fits = set(own) <= {1} and info.shape == tuple(size for size in long if size != 1)
-        if not fits:
+            agrees = set(own) <= {1} and info.shape == tuple(size for size in long if size != 1)
+        if not agrees:
             return ""
         lengths.append(length)
         sizes.append(f"{length}{'' if len(info.shape) == axes else '!'}")
@@ -522,12 +518,9 @@ def side_by_side(keras: Sequence[ParameterGroup], torch: Sequence[ParameterGroup
                 if sides is None:
                     continue
                 left[several] = [info for info in left[several] if info not in run]
-                names = (whole.name,), tuple(info.name for info in run)
                 rule = " -> ".join(sides[:2] if several == 0 else sides[1::-1]) + sides[2]
                 doubt = f"{len(run)} tensors in one, by shapes and order"
-                pairs.append(
-                    Pair(keras=names[one], torch=names[several], rule=rule, source="order", doubt=doubt)
-                )
+                pairs.append(_several_in_one(one, whole, run, rule, doubt))
                 break
     return pairs
 

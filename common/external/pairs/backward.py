@@ -13,7 +13,7 @@ from parity.common.diagnosis import limits
 from parity.common.diagnosis.result import Explanation, Finding, TensorComparison
 from parity.common.external.lint.lint import Difference
 from parity.common.external.pairs.bench import PairTrace, compared, gradients, losses, place_of
-from parity.common.external.pairs.code_edits import CodeEdit, fitting_edit
+from parity.common.external.pairs.code_edits import CodeEdit, fitting_edit, lines_of_training
 from parity.common.external.pairs.explain import Attribution, DeviatingTensor, by_setting, made, ways_of
 from parity.common.external.pairs.frozen import frozen_cause
 from parity.common.external.pairs.gradient_paths import gradient_causes
@@ -224,8 +224,6 @@ class BackwardSearch:
         """An edit of torch's code that changes nothing but gradients."""
         bench = self.search.bench
         loss = bench.losses[1] if any(term.own is not None for term in bench.losses[1].terms) else None
-        told = bench.torch.operations(bench.inputs[1], loss, training=True)["operations"]
-        lines = dict.fromkeys(line for each in reversed(told) for line in each["lines"])
         agreed = {row.name for row in self._decisive(trace.reference, trace.injected) if row.agrees}
 
         def deviation(edit: CodeEdit) -> float:
@@ -236,7 +234,7 @@ class BackwardSearch:
                 rows = self._decisive(trace.reference, bench.torch_pass(True, trace.injections))
             return left if all(row.agrees for row in rows if row.name in agreed) else math.inf
 
-        found = fitting_edit(bench, [*lines], deviation, of_gradients=True)
+        found = fitting_edit(bench, lines_of_training(bench, loss), deviation, of_gradients=True)
         if found is None:
             return []
         evidence = tensor.by_experiment(found[1], ": run so; all that agreed before does so")
@@ -284,12 +282,11 @@ class BackwardSearch:
         times = 0.0 if alignment is None else float(np.vdot(due, alignment.array) / np.vdot(due, due))
         if alignment is None or tensor_deviation(times * due, alignment.array) > limits.LIVE_FLOAT64:
             return None
-        text = f"the gradient that comes back to {name.removeprefix('backward/')} is {times:.6g} times Keras's, of equal outputs and losses"
-        if not times:
-            text = f"no gradient comes back to {name.removeprefix('backward/')}, of equal outputs and losses"
+        to = f"comes back to {name.removeprefix('backward/')}"
+        what = f"the gradient that {to} is {times:.9g} times Keras's" if times else f"no gradient {to}"
         return Explanation(
             "gradient:factor",
-            text,
+            f"{what}, of equal outputs and losses",
             "likely",
             "look between it and the loss: a backward pass of the code's own, a hook, a way back that one side stops or takes twice",
             "read from both passes: in each element",

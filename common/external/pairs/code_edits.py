@@ -14,6 +14,7 @@ from parity.common.external.pairs.bench import Bench
 from parity.common.external.pairs.explain import Attribution, made
 from parity.common.external.pairs.places import CAUSE
 from parity.common.external.pairs.view import View
+from parity.common.external.process.objective import BatchLoss
 
 # What is no computation of other numbers.
 _OF_GRADIENTS = ("incoming", "stopped", "through")
@@ -228,6 +229,12 @@ def _trying(bench: Bench) -> Iterator[None]:
         yield
     finally:
         bench.edited += bench.busy - began
+
+
+def lines_of_training(bench: Bench, loss: BatchLoss | None) -> list[str]:
+    """The lines of the user's torch code that a pass in training runs, with a loss of the user's own, the last first."""
+    told = bench.torch.operations(bench.inputs[1], loss, training=True)["operations"]
+    return [*dict.fromkeys(line for each in reversed(told) for line in each["lines"])]
 
 
 def fitting_edit(

@@ -12,7 +12,7 @@ from parity.common.base.errors import ExternalModelError, SpecError
 from parity.common.diagnosis import limits
 from parity.common.diagnosis.result import Explanation
 from parity.common.external.pairs.bench import Bench, sent_back, taken
-from parity.common.external.pairs.code_edits import fitting_edit
+from parity.common.external.pairs.code_edits import fitting_edit, lines_of_training
 from parity.common.external.pairs.explain import Attribution, Change, DeviatingTensor, mode_cause
 from parity.common.external.pairs.gradient_paths import gradient_causes
 from parity.common.external.pairs.places import CAUSE, Place
@@ -154,10 +154,11 @@ def _by_edits(bench: Bench, passes: Sequence[PassResult]) -> list[Attribution]:
     if not _close([_mean(passes[0])], [_mean(passes[1])]):
         return []
     measured = _measured(bench, passes)
-    told = bench.torch.operations(bench.inputs[1], bench.losses[1], training=True)["operations"]
-    lines = dict.fromkeys(line for each in reversed(told) for line in each["lines"])
     found = fitting_edit(
-        bench, [*lines], lambda edit: max(each.deviation_with([edit]) for each in measured), of_gradients=True
+        bench,
+        lines_of_training(bench, bench.losses[1]),
+        lambda edit: max(each.deviation_with([edit]) for each in measured),
+        of_gradients=True,
     )
     if found is None:
         return []

@@ -47,11 +47,10 @@ def settle_norms(asked: PairRequest, opened: LoadedPair, mapping: Mapping) -> Lo
         }
         if any(info.overridden for info in norms[1]):
             kept = mapping.to_torch(keras.forward(ours, training=True, taps=False).buffers, partial=True)
-            moved = [name for name, value in apart.items() if value and name in kept]
-            if any(
-                tensor_deviation(kept[name], after[name]) > tensor_deviation(kept[name], before[name])
-                for name in moved
-            ):
+            far = [
+                [tensor_deviation(kept[n], each[n]) for n in apart if n in kept] for each in (before, after)
+            ]
+            if any(now > then for then, now in zip(*far, strict=True)):
                 torch.biased_variances(False)
                 return opened
     if not any(apart.values()):

@@ -60,13 +60,17 @@ def common_factor(rows: Sequence[Measure]) -> float | None:
     return factor if factor and all(alike) else None
 
 
-def is_one_factor(factor: float, rows: Sequence[Measure]) -> bool:
-    """Whether what gradients differ by is one number, and not what is left beside it; of those that are more than rounding."""
-    least = limits.SCRIPT_FACTOR * _norm(row.reference for row in rows)
+def told_factor(rows: Sequence[Measure]) -> float | None:
+    """The `common_factor` of gradients that they differ by, those that are hardly more than rounding left out; None where as much is left beside it."""
+    factor, least = common_factor(rows), limits.SCRIPT_FACTOR * _norm(row.reference for row in rows)
+    return factor if factor and _is_all(factor, [row for row in rows if row.reference > least]) else None
+
+
+def _is_all(factor: float, rows: Sequence[Measure]) -> bool:
+    """Whether little is left of what tensors differ by beside one factor."""
     return all(
         math.hypot(row.residual, (row.factor - factor) * row.reference) <= limits.UNEXPLAINED * row.difference
         for row in rows
-        if row.reference > least
     )
 
 
@@ -292,8 +296,7 @@ def _one_factor(rows: Sequence[Measure]) -> float | None:
     if not rows or any(not each.reference or not math.isfinite(each.difference) for each in rows):
         return None
     factor = max(rows, key=lambda each: each.reference).factor
-    left = (math.hypot(each.residual, (each.factor - factor) * each.reference) for each in rows)
-    if not all(far <= limits.UNEXPLAINED * each.difference for far, each in zip(left, rows, strict=True)):
+    if not _is_all(factor, rows):
         return None
     return factor if abs(factor) > limits.UNEXPLAINED else 0.0
 

@@ -30,14 +30,13 @@ from parity.common.diagnosis.result import (
 )
 from parity.common.external.scripts.followed_causes import (
     clips_alone,
-    common_factor,
     in_the_gradients,
-    is_one_factor,
     moved_alike,
     of_averages,
     of_gradients,
     of_update,
     scaled,
+    told_factor,
 )
 from parity.common.external.scripts.layers import layers_stage
 from parity.common.external.scripts.outlines import has_one_optimizer, setting_differences
@@ -62,6 +61,7 @@ from parity.common.parity.deviation import (
 from parity.common.parity.followed import (
     FollowedStage,
     check_followed,
+    elementwise_units,
     first_gradients_stage,
     followed_stages,
     followed_steps,
@@ -70,7 +70,6 @@ from parity.common.parity.followed import (
 )
 from parity.common.parity.pace import pace_in_words
 from parity.common.parity.rounding import (
-    ELEMENTWISE_GROSS_ULPS,
     FLOAT64,
     GROWN,
     GROWTH,
@@ -82,7 +81,6 @@ from parity.common.parity.rounding import (
 )
 from parity.common.parity.sample_ids import has_ids, steps_of_other_samples
 from parity.common.record import RunRecord
-from parity.common.record.fits import ELEMENTWISE_ULPS
 from parity.common.record.followed import DECAYED, Measure, read_measures
 from parity.common.spec import ScriptInfo
 from parity.common.spec.external.mapping import Mapping
@@ -306,7 +304,7 @@ class RecordSource(core.ObservationSource):
     def conclude(self) -> Diagnosis:
         reference, candidate = self._records
         first = self._first
-        settings, unread = setting_differences(reference.folder, candidate.folder)
+        settings, unread = self._settings
         return Diagnosis(
             "records",
             reference.label,
@@ -549,8 +547,12 @@ class RecordSource(core.ObservationSource):
             factor = self._factors().get(stage.step or 0, math.nan)
             return factor if math.isfinite(factor) else None
         rows = [m for m in self._measures if (m.stage, m.step) == (stage.name, stage.step)]
-        common = common_factor(rows)
-        return common if common is not None and is_one_factor(common, rows) else None
+        return told_factor(rows)
+
+    @cached_property
+    def _settings(self) -> tuple[list[str], list[str]]:
+        """Those that differ, as `setting_differences` has them."""
+        return setting_differences(*(record.folder for record in self._records))
 
     @cached_property
     def _measures(self) -> list[Measure]:
@@ -592,8 +594,7 @@ class RecordSource(core.ObservationSource):
 
     def _untold_decay(self, first: StageSummary) -> str:
         """That the optimizers' decays differ where the gradients do so otherwise, too, which may have the decay in them; '' where it is not so."""
-        settings, _ = setting_differences(*(record.folder for record in self._records))
-        decays = [line for line in settings if " weight_decay is " in line]
+        decays = [line for line in self._settings[0] if " weight_decay is " in line]
         before = [each for each in self._stages if each.name in ("loss", "gradients")]
         off = [each for each in before if each.status in ("differs", "inherits") and each.step is not None]
         if not decays or all((each.step or 0) > (first.step or 0) for each in off):
@@ -605,16 +606,12 @@ class RecordSource(core.ObservationSource):
 
     @property
     def _units(self) -> float:
-        """Of rounding, within which updates agree: in float64, Keras takes constants through float32."""
-        keras = any(info.framework == "tensorflow" for info in self._infos)
-        return (
-            ELEMENTWISE_GROSS_ULPS * 2.0**-23 / self._epsilon if self._proof and keras else ELEMENTWISE_ULPS
-        )
+        """Of rounding, within which updates agree."""
+        return elementwise_units(self._rounding, any(i.framework == "tensorflow" for i in self._infos))[0]
 
     def _of_averages(self, step: int | None) -> str:
         """How running averages come out otherwise at a step; '' where that is not known."""
-        settings, _ = setting_differences(*(record.folder for record in self._records))
-        return of_averages(self._measures, step, self._rounding.smooth, settings)
+        return of_averages(self._measures, step, self._rounding.smooth, self._settings[0])
 
     def _with_equal_outputs(self, first: StageSummary) -> str:
         """That the layers agree where the loss does not; '' where they do not, or were not recorded at that step."""
@@ -706,13 +703,15 @@ class RecordSource(core.ObservationSource):
 
     def _begins_there(self, first: StageSummary, before: Sequence[int]) -> bool:
         """Whether a stage is much farther off than at the followed steps before: just below its limit something may be off already."""
+        if first.name == "layers":
+            return True
         far = dict.fromkeys((*before, first.step), 0.0)
         if first.name == "loss":
             far |= zip(self._steps.tolist(), self._deviation("loss_sum").tolist(), strict=True)
         for each in self._measures:
             if each.stage == first.name and each.step in far and each.reference:
                 far[each.step] = max(far[each.step], each.difference / each.reference)
-        return first.name == "layers" or max(far[step] for step in before) <= _MUCH_NEARER * far[first.step]
+        return max(far[step] for step in before) <= _MUCH_NEARER * far[first.step]
 
     def _from_there(self, first: StageSummary, before: Sequence[int]) -> str:
         """What fits a stage that agrees at the followed steps before its first."""

@@ -45,6 +45,9 @@ class _Source:
     def __init__(self, path: str) -> None:
         self._path = path
         self.tree = ast.parse("".join(linecache.getlines(path)))
+        # The lines at which backward passes give what leaves out the gradient that comes back to them.
+        inside = ((whole, part) for whole in ast.walk(self.tree) for part in ast.iter_child_nodes(whole))
+        self.incomplete = [part.lineno for whole, part in inside if with_what_comes_back(whole, part)]
         self._functions: dict[tuple[str, int], list[FunctionType]] = {}
         for each in gc.get_objects():
             if type(each) is FunctionType and each.__code__.co_filename == path:
@@ -241,21 +244,13 @@ class CodeEdits:
             if found := self._statement_at(line):
                 _, block, statement, function = found
                 if not _stays(statement):
-                    self._edits[line] = edits_of(*block, _known(function, self._place_of(line)[1]))
-                    if (due := with_what_comes_back(function, statement)) is not None:
+                    if due := with_what_comes_back(function, statement):
                         own = statement.value
-                        self._edits[line].insert(
-                            0,
-                            Edit(
-                                "incoming",
-                                statement,
-                                "value",
-                                None,
-                                own,
-                                ast.copy_location(due, own),
-                                statement,
-                            ),
+                        due = ast.copy_location(due, own)
+                        self._edits[line].append(
+                            Edit("incoming", statement, "value", None, own, due, statement)
                         )
+                    self._edits[line] += edits_of(*block, _known(function, self._place_of(line)[1]))
         return self._edits[line]
 
     def _around(self, line: str) -> Iterator[str]:
@@ -291,9 +286,7 @@ class CodeEdits:
         if found is None:
             return
         source, _, statement, function = found
-        inside = ((whole, part) for whole in ast.walk(source.tree) for part in ast.iter_child_nodes(whole))
-        backward = [part.lineno for whole, part in inside if with_what_comes_back(whole, part) is not None]
-        yield from (f"{_file(line)}:{each}" for each in backward)
+        yield from (f"{_file(line)}:{each}" for each in source.incomplete)
         lines = {
             each.lineno for each in ast.walk(function) if isinstance(each, ast.stmt) and each is not function
         }

@@ -115,7 +115,7 @@ _MOST_MASKS = 3
 # The likeliest first; names and what is too much last, since they are many, or say little.
 _ORDER = (
     *("setting", "order", "arrangement", "part", "argument", "operation", "divisor", "sequence", "number"),
-    *("kept", "broadcast", "left_out", "too_much", "incoming", "stopped", "through", "operand"),
+    *("kept", "broadcast", "left_out", "too_much", "stopped", "through", "operand"),
 )
 # What takes an axis away, unless it is told to keep it.
 _REDUCING = ("mean", "sum", "amax", "amin", "std", "var", "norm", "logsumexp", "prod", "max", "min", "argmax")
