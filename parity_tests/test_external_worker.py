@@ -745,15 +745,16 @@ def test_rates_are_read_step_by_step_and_one_can_be_held(nets: dict[str, Externa
     settle(nets)
     keras, torch = nets["tensorflow"], nets["torch"]
     assert keras.rates("worker_keras:descent", 3) is torch.rates("worker_torch:descent", 3) is None
-    assert keras.rates("worker_keras:falling", 6) == pytest.approx([0.5, 0.4, 0.3, 0.2, 0.1, 0.1], rel=1e-6)
-    assert torch.rates("worker_torch:warming", 6) == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5, 0.5], rel=1e-12)
+    falling, warming = keras.rates("worker_keras:falling", 6), torch.rates("worker_torch:warming", 6)
+    assert [*zip(*falling or (), strict=True)] == [pytest.approx([0.5, 0.4, 0.3, 0.2, 0.1, 0.1], rel=1e-6)]
+    assert [*zip(*warming or (), strict=True)] == [pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5, 0.5], rel=1e-12)]
+    assert torch.rates("worker_torch:groups", 2) == [[0.5, 0.25], [0.45, 0.225]]
     for attribute, message in (
         ("hidden", "have it give both, optimizer and scheduler"),
         ("cycling", "the scheduler changes momentum too"),
         ("short", "the scheduler has no rate for step 4"),
         ("rateless", "its parameter groups have no 'lr'"),
         ("waiting", "ReduceLROnPlateau goes by a loss"),
-        ("groups", "several learning rates at step 0"),
     ):
         assert message in said(torch.rates, f"worker_torch:{attribute}", 6)
     gradients = trained("tensorflow", keras).gradients
@@ -764,6 +765,10 @@ def test_rates_are_read_step_by_step_and_one_can_be_held(nets: dict[str, Externa
         state, moved = side.read(), side.update(attribute, [given, given], rate=0.25)
         for name, gradient in given.items():
             assert np.abs(moved[name] - (state[name] - 0.5 * gradient)).max() <= 1e-15
+    state, moved = torch.read(), torch.update("worker_torch:groups", [given], rate=0.25, shares=[1.0, 3.0])
+    for number, name in enumerate(given):
+        due = state[name] - (0.75 if number else 0.25) * given[name]
+        assert np.abs(moved[name] - due).max() <= 1e-15
 
 
 def test_sums_in_a_batch_norm_of_torch_are_accurate_where_constants_are_exact(

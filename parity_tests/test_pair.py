@@ -437,6 +437,29 @@ def test_models_are_trained_by_the_rates_of_their_schedules(parity: Cli) -> None
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("torch", "code", "told"),
+    [
+        ("falling_sgd_of_groups", 0, "equal at each of 8 steps, 0.125 at first, 0.0625 at last"),
+        (
+            "falling_sgd_of_slow_biases",
+            1,
+            "0.5 times those of Keras at steps 0 to 2, and all others are Keras's  confirmed",
+        ),
+        (
+            "falling_sgd_of_one_group",
+            2,
+            "by several factors: to 0.25 of 0.25 and to 0.0625 of 0.125 at step 3",
+        ),
+    ],
+)
+def test_groups_of_several_rates_follow_one_schedule(parity: Cli, torch: str, code: int, told: str) -> None:
+    """Keras's optimizer, of a class of its own, has one rate, and twice that for biases."""
+    found, out, said = parity(*optimizers_of("falling_sgd_of_groups", torch, 8))
+    assert (found, told in out + said) == (code, True), out + said
+
+
+@pytest.mark.slow
 def test_a_faithful_port_trains_alike_on_two_replicas(parity: Cli) -> None:
     code, out, err = parity(*pair_of("cnn", "CNN"), "--optimizer", "adam,learning_rate=1e-3", "--out", "out")
     assert (code, "✓ parity" in out) == (0, True), out + err

@@ -335,6 +335,17 @@ def rolling_sgd():
     return keras.optimizers.SGD(rate, momentum=0.5)
 
 
+class WithFasterBiases(keras.optimizers.SGD):
+    """Biases at twice the rate."""
+
+    def update_step(self, gradient, variable, learning_rate):
+        super().update_step(gradient, variable, learning_rate * (2.0 if len(variable.shape) == 1 else 1.0))
+
+
+def falling_sgd_of_groups():
+    return WithFasterBiases(keras.optimizers.schedules.PiecewiseConstantDecay([2], [0.125, 0.0625]))
+
+
 def limited_sgd():
     """No gradient of these samples is as large."""
     return keras.optimizers.SGD(0.125, global_clipnorm=1000.0)

@@ -476,6 +476,24 @@ def later_sgd(parameters):
     return optimizer, torch.optim.lr_scheduler.MultiStepLR(optimizer, [101], 0.5)
 
 
+def falling_sgd_of_groups(parameters, of_biases=0.25):
+    """A port of the same."""
+    parameters = list(parameters)
+    biases, others = ([p for p in parameters if (p.ndim == 1) is one] for one in (True, False))
+    optimizer = torch.optim.SGD([{"params": biases, "lr": of_biases}, {"params": others}], 0.125)
+    return optimizer, torch.optim.lr_scheduler.MultiStepLR(optimizer, [3], 0.5)
+
+
+def falling_sgd_of_slow_biases(parameters):
+    return falling_sgd_of_groups(parameters, 0.125)
+
+
+def falling_sgd_of_one_group(parameters):
+    optimizer, _ = falling_sgd_of_groups(parameters)
+    each = [lambda step: 1.0, lambda step: 0.5 ** (step > 2)]
+    return optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, each)
+
+
 def falling_sgd(parameters):
     """A port of `falling_sgd`, whose scheduler is stepped once more before the training."""
     optimizer = torch.optim.SGD(parameters, 0.05)

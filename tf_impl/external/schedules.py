@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import keras
 import tensorflow as tf
 
@@ -9,15 +11,15 @@ from parity.common.spec.external.target import Target
 from parity.tf_impl.external.load import with_scheduler
 
 
-def rates(target: Target, model: keras.Layer, steps: int) -> list[float] | None:
-    """Return the learning rate of each of the first steps, as Keras computes it; None where no schedule is followed."""
+def rates(target: Target, model: keras.Layer, steps: int) -> list[list[float]] | None:
+    """Return the learning rates of each of the first steps, one of all tensors, as Keras computes it; None where no schedule is followed."""
     optimizer, schedule = with_scheduler(target, model)
     if schedule is None:
         return None
-    return [float(schedule(tf.constant(step, optimizer.iterations.dtype))) for step in range(steps)]
+    return [[float(schedule(tf.constant(step, optimizer.iterations.dtype)))] for step in range(steps)]
 
 
-def hold(optimizer: keras.Optimizer, rate: float) -> None:
-    """Have an optimizer keep a learning rate, whatever its schedule says."""
+def hold(optimizer: keras.Optimizer, rates: Sequence[float]) -> None:
+    """Have an optimizer keep a learning rate, the one of all tensors, whatever its schedule says."""
     scaled = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
-    (optimizer.inner_optimizer if scaled else optimizer)._learning_rate = rate
+    (optimizer.inner_optimizer if scaled else optimizer)._learning_rate = rates[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -14,11 +15,11 @@ from parity.common.spec.external.target import Target
 from parity.torch_impl.external.load import with_scheduler
 
 
-def rates(target: Target, model: nn.Module, steps: int) -> list[float] | None:
-    """Return the learning rate of each of the first steps; None where no scheduler sets any.
+def rates(target: Target, model: nn.Module, steps: int) -> list[list[float]] | None:
+    """Return the learning rates of each of the first steps, one of each parameter group; None where no scheduler sets any.
 
     Raises:
-        ExternalModelError: the target keeps its scheduler to itself, or that sets more than one rate for all parameters.
+        ExternalModelError: the target keeps its scheduler to itself, or that sets more than rates.
     """
     optimizer, scheduler = with_scheduler(target, model)
     groups = optimizer.param_groups
@@ -35,12 +36,7 @@ def rates(target: Target, model: nn.Module, steps: int) -> list[float] | None:
         )
     others, found = _others(groups), []
     for step in range(steps):
-        each = {float(group["lr"]) for group in groups}
-        if len(each) > 1:
-            raise ExternalModelError(
-                f"{target}: parameter groups have several learning rates at step {step}, under a scheduler; give one rate for all"
-            )
-        found += each
+        found.append([float(group["lr"]) for group in groups])
         try:
             with warnings.catch_warnings():
                 # It warns where nothing was updated before: there are no gradients by which to update here.
@@ -58,9 +54,10 @@ def rates(target: Target, model: nn.Module, steps: int) -> list[float] | None:
     return found
 
 
-def hold(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    """Have an optimizer keep a learning rate, whatever a scheduler has set."""
-    for group in optimizer.param_groups:
+def hold(optimizer: torch.optim.Optimizer, rates: Sequence[float]) -> None:
+    """Have an optimizer keep learning rates, of each parameter group or one of all, whatever a scheduler has set."""
+    groups = optimizer.param_groups
+    for group, rate in zip(groups, rates if len(rates) > 1 else [*rates] * len(groups), strict=True):
         group["lr"] = rate
 
 

@@ -120,6 +120,7 @@ class Bench(LoadedPair):
     frozen: dict[str, str] = field(default_factory=dict)
     layouts: dict[str, str] = field(default_factory=dict)
     rates: tuple[float, ...] = ()
+    shares: tuple[float, ...] = (1.0,)
     tables: tuple[Finding, ...] = ()
     searched: float = 0.0
     edited: float = 0.0

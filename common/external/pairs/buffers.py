@@ -87,7 +87,9 @@ class BufferSearch:
         measure = partial(self._apart, trace, {tensor.name})
         deviating = DeviatingTensor(bench, NOWHERE, [], measure, tensor.deviation)
         # What an edit makes of one pass says nothing of the next.
-        found = structural_causes(deviating, deviating, place, lambda changes: True, edits=False)
+        found = structural_causes(
+            deviating, lambda: (left := measure(), left), place, lambda changes: True, edits=False
+        )
         return [replace(each.explanation, layers=(layer,)) for each in found]
 
     def _move_alike(self, tensors: Sequence[TensorComparison]) -> bool:

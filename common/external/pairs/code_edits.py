@@ -118,7 +118,7 @@ def fitting_edits(
         one = fitting_edit(view.bench, lines, lambda edit: deviation([edit]))
         return None if one is None else ([one[0]], one[1])
     trials = _Trials(view, deviation)
-    numbers, functions = view.of_keras_alone
+    numbers, functions, bounds = view.of_keras_alone
     every = list(_edits(view.bench, lines, False, numbers=numbers))
     # Other tensors are many.
     likely = [edit for edit in every if edit.line in lines and edit.kind != "operand"]
@@ -129,7 +129,7 @@ def fitting_edits(
             or trials.one_of([], every)
             or trials.together()
             # With another edit a function says little: x.abs() ** 1 for x ** 2.
-            or trials.one_of([], _edits(view.bench, lines, False, numbers=numbers, functions=functions))
+            or trials.one_of([], _edits(view.bench, lines, False, numbers=bounds, functions=functions))
             or trials.by_what_is_off(every)
         )
     if found and len({edit.line for edit in found[0]}) > 1:

@@ -146,8 +146,11 @@ class ComparedPoints:
         # What is behind deviates, maybe for a reason of its own.
         return apart[:1] if self._is_made_elsewhere(trace, points[apart[0]], training) else []
 
-    def behind(self, place: str, training: bool) -> Callable[[], float]:
-        """What measures how far that is off now which torch makes of a point, by itself; of outputs, and of the last point, these."""
+    def behind(self, place: str, training: bool) -> Callable[[], tuple[float, float]]:
+        """What measures how far that is off now which torch makes of a point, by itself; of outputs, and of the last point, these.
+
+        And the point in the same pass: 0 where it cannot be compared so.
+        """
         trace, points = self._bench.trace(training), self._points()
         tap = points[place].torch if place in points else None
         kept = {name: value for name, value in trace.injections.items() if name != tap}
@@ -162,9 +165,10 @@ class ComparedPoints:
         here = {place} if tap is not None else rows.keys() - points.keys()
         moved = {name for name in comparable - {place} if self._moved(name, before, now, points)} or here
 
-        def measure() -> float:
+        def measure() -> tuple[float, float]:
             _, rows = self._rows(trace, kept, training)
-            return max(rows[name].deviation for name in moved)
+            here = rows[place].deviation if tap is not None and place in comparable else 0.0
+            return max(rows[name].deviation for name in moved), here
 
         return measure
 

@@ -196,8 +196,8 @@ class PairSource(core.ObservationSource):
             return [finding]
         self.search.attributed = explained(tensor)
         if not self.search.attributed and place is not None:
-            around = replace(tensor, measure=self.search.compared.behind(place_of(finding), training))
-            structural = structural_causes(tensor, around, place, self.forward.keeps(training))
+            behind = self.search.compared.behind(place_of(finding), training)
+            structural = structural_causes(tensor, behind, place, self.forward.keeps(training))
             # That something is not used at all says more than a formula in which it is missing.
             unclear = all(each.explanation.cause in _UNCLEAR or not each.changes for each in structural)
             # What is replaced depends on no input any more.

@@ -118,7 +118,9 @@ def moves(
 def updated_by_torch(bench: Bench, optimizer: Target, sets: Sequence[Arrays], rate: Rate) -> Arrays:
     """All weights by Keras's names, after torch's updates by gradients of Keras's tensors."""
     given = [as_torch_takes(bench, each) for each in sets]
-    return bench.mapping.to_keras(bench.torch.read() | bench.torch.update(optimizer, given, rate=rate))
+    return bench.mapping.to_keras(
+        bench.torch.read() | bench.torch.update(optimizer, given, rate=rate, shares=bench.shares)
+    )
 
 
 def beyond_rounding(

@@ -28,7 +28,7 @@ def settle_rates(
 ) -> tuple[Finding | None, str | None]:
     """Read the learning rates of all steps where an optimizer follows a schedule, and hold both at the highest.
 
-    `bench.rates` and the outlines' settings are set; all stays where neither follows one.
+    `bench.rates`, `bench.shares` and the outlines' settings are set; all stays where neither follows one.
 
     Args:
         bench: both models.
@@ -40,13 +40,16 @@ def settle_rates(
 
     Raises:
         ExternalModelError: torch's rates are not known before the training, as those that its step() sets.
-        SpecError: one follows a schedule, and the other has no one rate.
+        SpecError: one follows a schedule, and the other has no one rate; or torch's groups do not follow theirs alike.
     """
     sides = zip((bench.keras, bench.torch), optimizers, strict=True)
     read = [side.rates(optimizer, steps) for side, optimizer in sides]
     if read == [None, None]:
         return None, None
-    ours, theirs = (rates or [_constant(bench, side)] * steps for side, rates in enumerate(read))
+    ours, *_ = _by_group(bench, 0, read[0], steps)
+    groups = _by_group(bench, 1, read[1], steps)
+    # Keras has one rate, and what it multiplies that by for some tensors shows in the updates.
+    theirs = min(groups, key=lambda rates: max(abs(a - b) for a, b in zip(ours, rates, strict=True)))
     highest = max(*ours, *theirs)
     held = {"learning_rate": max(theirs) or highest, "schedule": None}
     keras, torch = (
@@ -57,6 +60,7 @@ def settle_rates(
         if (info := outline.optimizer) is not None
     )
     bench.outlines, bench.rates = (keras, torch), tuple(theirs)
+    bench.shares = _shares(optimizers[1], groups, theirs)
     apart = [abs(a - b) / (highest or 1.0) for a, b in zip(ours, theirs, strict=True)]
     step = next((n for n, off in enumerate(apart) if off > limits.SCHEDULED_RATE), None)
     if step is not None:
@@ -96,6 +100,31 @@ def schedule_of(rates: Sequence[float]) -> dict[str, Any]:
         return {"kind": "constant"}
     fractions = [rates[step] / max(rates) for step in (0, *changes)]
     return {"kind": "piecewise", "boundaries": changes, "fractions": fractions, "at_boundary": "after"}
+
+
+def _by_group(
+    bench: Bench, side: int, read: Sequence[Sequence[float]] | None, steps: int
+) -> list[list[float]]:
+    """Of each parameter group of a side its rates, step by step."""
+    return (
+        [[_constant(bench, side)] * steps]
+        if read is None
+        else [[*rates] for rates in zip(*read, strict=True)]
+    )
+
+
+def _shares(target: Target, groups: Sequence[Sequence[float]], of: Sequence[float]) -> tuple[float, ...]:
+    """What each group's rates are of those of one of them; raises SpecError where that is no one number."""
+    at = max(range(len(of)), key=lambda step: of[step])
+    shares = tuple(rates[at] / (of[at] or 1.0) for rates in groups)
+    for share, rates in zip(shares, groups, strict=True):
+        for step, (one, rate) in enumerate(zip(of, rates, strict=True)):
+            if abs(rate - share * one) > limits.SCHEDULED_RATE * share * max(of):
+                raise SpecError(
+                    f"{target}: the scheduler moves the learning rates of the parameter groups by several factors: to {rate:g} of {rates[at]:g}"
+                    f" and to {one:g} of {of[at]:g} at step {step}; have it move them by one, or give one rate for all"
+                )
+    return shares
 
 
 def _constant(bench: Bench, side: int) -> float:

@@ -43,7 +43,7 @@ _CALLS = 8
 
 def structural_causes(
     tensor: DeviatingTensor,
-    around: DeviatingTensor,
+    behind: Callable[[], tuple[float, float]],
     place: Place,
     keeps: Callable[[Sequence[Reversible]], bool],
     edits: bool = True,
@@ -51,7 +51,8 @@ def structural_causes(
     """Return what makes a deviation in a forward pass vanish, an attribution for each difference; none where nothing does.
 
     Args:
-        tensor: what deviates. around: the same, measured by what torch makes of it. place: the same, in numbers.
+        tensor: what deviates. behind: how far that is off which torch makes of it, and itself in the same pass.
+        place: the same, in numbers.
         keeps: whether all that agreed before does so with changes, too; else they are no cause.
         edits: whether edits of the code are tried.
     """
@@ -66,8 +67,8 @@ def structural_causes(
         # What a loop does otherwise it does each time: one call alone put right shows nothing.
         several = view.repeated(operation, lines)
         lines |= {tuple(each.torch.number for each in calls) for calls in several}
-        found = next((calls for calls in several if _follows(view, around, keeps, calls)), [])
-        found = found or _best_of(view, tensor, around, keeps, group)
+        found = next((calls for calls in several if _follows(view, behind, keeps, calls)), [])
+        found = found or _best_of(view, tensor, behind, keeps, group)
         if found:
             told = _told(view, tensor, place, point, found, layers)
             break
@@ -182,19 +183,31 @@ def _results(substitution: Substitution) -> tuple[int, int, int]:
 
 def _follows(
     view: View,
-    around: DeviatingTensor,
+    behind: Callable[[], tuple[float, float]],
     keeps: Callable[[Sequence[Replacement]], bool],
     calls: Sequence[Substitution],
 ) -> bool:
     """Whether what follows agrees with several operations put right at once, and all that agreed before still does."""
     changes = view.replacements(calls)
-    return bool(changes) and around.deviation_with(changes) <= limits.LIVE_FLOAT64 and keeps(changes)
+    follows = bool(changes) and _left(view.bench, changes, behind)[0] <= limits.LIVE_FLOAT64
+    return follows and keeps(changes)
+
+
+def _left(
+    bench: Bench, changes: Sequence[Reversible], measure: Callable[[], tuple[float, float]]
+) -> tuple[float, float]:
+    """What deviations are left with changes; infinite where they cannot be made, or the pass fails."""
+    try:
+        with made(bench, changes):
+            return measure()
+    except ExternalModelError:
+        return math.inf, math.inf
 
 
 def _best_of(
     view: View,
     tensor: DeviatingTensor,
-    around: DeviatingTensor,
+    behind: Callable[[], tuple[float, float]],
     keeps: Callable[[Sequence[Replacement]], bool],
     group: Iterable[Substitution],
 ) -> list[Substitution]:
@@ -207,8 +220,11 @@ def _best_of(
         changes = view.replacements([substitution])
         if not changes:
             continue
-        follows = around.deviation_with(changes) <= limits.LIVE_FLOAT64
-        agrees = follows or tensor.deviation_with(changes) <= limits.LIVE_FLOAT64
+        after, here = _left(view.bench, changes, behind)
+        follows = after <= limits.LIVE_FLOAT64
+        agrees = follows or (
+            here <= limits.LIVE_FLOAT64 and tensor.deviation_with(changes) <= limits.LIVE_FLOAT64
+        )
         if (follows or not found) and agrees and keeps(changes):
             found = [substitution]
             if follows:

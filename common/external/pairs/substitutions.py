@@ -93,18 +93,23 @@ class Substitutions:
         return self._ends[0]
 
     @property
-    def of_keras_alone(self) -> tuple[list[float], list[str]]:
-        """A few numbers, and the names of operations, that Keras has on the way to the place, and torch has not."""
+    def of_keras_alone(self) -> tuple[list[float], list[str], list[float]]:
+        """A few numbers, and the names of operations, that Keras has on the way to the place, and torch has not; these with the numbers that
+        such operations are given.
+        """
         both = [made.parts() for made in self._made()]
         if len(both) < len(self._ends):
-            return [], []
+            return [], [], []
         ours, theirs = both
         numbers, others = (
             {each.number for each in parts if each.number is not None} for parts in (ours, theirs)
         )
         alone = [one for one in numbers if not any(math.isclose(one, each) for each in others)]
         names = {each.name for each in ours} - {each.name for each in theirs}
-        return sorted(filter(math.isfinite, alone))[:_MOST_NUMBERS], sorted(names)
+        given = [part.number for each in ours if each.name in names for part in each.operands]
+        few = sorted(filter(math.isfinite, alone))[:_MOST_NUMBERS]
+        bounds = [each for each in dict.fromkeys(given) if each is not None and math.isfinite(each)]
+        return few, sorted(names), sorted({*few, *bounds[:_MOST_NUMBERS]})
 
     @property
     def doubtful(self) -> list[str]:

@@ -182,16 +182,19 @@ class Session(Service):
         passes.finish(self._model, inputs)
         return list(passes.unregistered_parameters(self._model, inputs))
 
-    def rates(self, optimizer: dict[str, Any], steps: int) -> list[float] | None:
+    def rates(self, optimizer: dict[str, Any], steps: int) -> list[list[float]] | None:
         target = Target(**optimizer)
         self.about = f"the learning rates of {target}"
-        found: list[float] | None = self._part("schedules").rates(target, self._model, steps)
+        found: list[list[float]] | None = self._part("schedules").rates(target, self._model, steps)
         return found
 
     def update(
-        self, optimizer: dict[str, Any], gradients: list[Arrays], rate: float | list[float] | None, keep: bool
+        self, optimizer: dict[str, Any], gradients: list[Arrays], rates: list[list[float]], keep: bool
     ) -> Arrays:
-        """The trained tensors after one update by each set of gradients."""
+        """The trained tensors after one update by each set of gradients.
+
+        rates: that each update is made by, of each parameter group or one of all; none: by the optimizer's own.
+        """
         target = Target(**optimizer)
         self.about = f"an update by {target}"
         array_of, names = self._part("calling").array_of, self._part("names")
@@ -201,8 +204,8 @@ class Session(Service):
         made = self._part("load").build_optimizer(target, self._model)
 
         def begin(number: int) -> None:
-            if rate is not None:
-                self._part("schedules").hold(made, rate[number] if isinstance(rate, list) else rate)
+            if rates:
+                self._part("schedules").hold(made, rates[number])
 
         before = {name: array_of(tensor) for name, tensor in trained.items()}
         try:
@@ -222,7 +225,7 @@ class Session(Service):
         """The tensors of whose rows alone the latest pass had gradients, after one update by these, and by whole gradients."""
         array_of = self._part("calling").array_of
         every = self._rows, {name: array_of(rows) for name, rows in self._rows.items()}
-        found = [self.update(optimizer, [each], None, False) for each in every if each]
+        found = [self.update(optimizer, [each], [], False) for each in every if each]
         return [{name: each[name] for name in self._rows} for each in found]
 
     def dropout(self, on: bool) -> list[str]:

@@ -206,8 +206,10 @@ class ExternalWorker:
         """
         return dict(self._ask("fixed", inputs=_arrays(inputs)))
 
-    def rates(self, optimizer: str | Target, steps: int) -> list[float] | None:
-        """Return the learning rate of each of the first steps, by a schedule or a scheduler; None where it stays.
+    def rates(self, optimizer: str | Target, steps: int) -> list[list[float]] | None:
+        """Return the learning rates of each of the first steps, by a schedule or a scheduler; None where they stay.
+
+        Of each step those of all parameter groups: one of Keras's.
 
         Args:
             optimizer: what makes it, as of `update`; torch's may give a scheduler with it, which is stepped after each update.
@@ -216,7 +218,9 @@ class ExternalWorker:
         Raises:
             ExternalModelError: the optimizer cannot be made, or the rates are not known before the training.
         """
-        found: list[float] | None = self._ask("rates", optimizer=_target(optimizer).to_dict(), steps=steps)
+        found: list[list[float]] | None = self._ask(
+            "rates", optimizer=_target(optimizer).to_dict(), steps=steps
+        )
         return found
 
     def update(
@@ -225,6 +229,7 @@ class ExternalWorker:
         gradients: Arrays | Sequence[Arrays],
         *,
         rate: float | Sequence[float] | None = None,
+        shares: Sequence[float] = (1.0,),
         keep: bool = False,
     ) -> Arrays:
         """Return the trained tensors after updates by given gradients, with a new optimizer of the user's.
@@ -235,6 +240,7 @@ class ExternalWorker:
             gradients: by native name, of the tensor's shape; of one update or of several. A tensor that is left out has
                 no gradient in that update.
             rate: the learning rate of every update, or of each in turn; None: the optimizer's own.
+            shares: of this rate, that each of torch's parameter groups has; one for all.
             keep: whether the model stays updated; else it is restored.
 
         Raises:
@@ -242,8 +248,14 @@ class ExternalWorker:
         """
         sets = [gradients] if isinstance(gradients, dict) else gradients
         each = list(map(_with_shapes, sets))
-        rates = list(rate) if isinstance(rate, Sequence) else rate
-        question = {"optimizer": _target(optimizer).to_dict(), "gradients": each, "rate": rates, "keep": keep}
+        held = list(rate) if isinstance(rate, Sequence) else [rate] * len(each)
+        rates = [[one * share for share in shares] for one in held if one is not None]
+        question = {
+            "optimizer": _target(optimizer).to_dict(),
+            "gradients": each,
+            "rates": rates,
+            "keep": keep,
+        }
         return dict(self._ask("update", **question))
 
     def by_rows(self, optimizer: Target) -> list[Arrays]:

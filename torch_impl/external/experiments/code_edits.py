@@ -8,7 +8,7 @@ import linecache
 import resource
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import CodeType, FunctionType
@@ -49,13 +49,21 @@ class _Source:
         inside = ((whole, part) for whole in ast.walk(self.tree) for part in ast.iter_child_nodes(whole))
         self.incomplete = [part.lineno for whole, part in inside if with_what_comes_back(whole, part)]
         self._functions: dict[tuple[str, int], list[FunctionType]] = {}
+        # By the edits in force the code of each function: as it is written, and with those that were compiled last.
+        self._compiled: dict[tuple[tuple[str, int], ...], dict[tuple[str, int], CodeType]] = {}
         for each in gc.get_objects():
             if type(each) is FunctionType and each.__code__.co_filename == path:
                 self._functions.setdefault(_key(each.__code__), []).append(each)
 
-    def run(self) -> None:
-        """Have all functions run the tree as it is now; raises what compiling it does, or ValueError, and leaves them as they were."""
-        made = {_key(code): code for code in _codes(compile(self.tree, self._path, "exec"))}
+    def run(self, in_force: Mapping[tuple[str, int], Edit]) -> None:
+        """Have all functions run the tree with edits; raises what compiling it does, or ValueError, and leaves them as they were."""
+        key = tuple(in_force)
+        made = self._compiled.get(key)
+        if made is None:
+            made = self._compile(in_force.values())
+            self._compiled = {known: self._compiled[known] for known in self._compiled if not known} | {
+                key: made
+            }
         before = [(each, each.__code__) for several in self._functions.values() for each in several]
         try:
             for function, _ in before:
@@ -66,6 +74,16 @@ class _Source:
             for function, code in before:
                 function.__code__ = code
             raise
+
+    def _compile(self, edits: Collection[Edit]) -> dict[tuple[str, int], CodeType]:
+        for edit in edits:
+            edit.make()
+            ast.fix_missing_locations(edit.holder)
+        try:
+            return {_key(code): code for code in _codes(compile(self.tree, self._path, "exec"))}
+        finally:
+            for edit in reversed([*edits]):
+                edit.undo()
 
     def statement(self, line: int) -> tuple[_Block, ast.AST] | None:
         """Where the innermost statement of a line stands, and the function that it is in; None where there is no such."""
@@ -206,15 +224,7 @@ class CodeEdits:
         source = self._source(name)
         if source is None:
             return
-        edits = [self._of_line(line)[n] for line, n in self._in_force if _file(line) == name]
-        for edit in edits:
-            edit.make()
-            ast.fix_missing_locations(edit.holder)
-        try:
-            source.run()
-        finally:
-            for edit in reversed(edits):
-                edit.undo()
+        source.run({(line, n): self._of_line(line)[n] for line, n in self._in_force if _file(line) == name})
 
     def _source(self, name: str) -> _Source | None:
         if name not in self._sources:
