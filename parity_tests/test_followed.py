@@ -55,7 +55,7 @@ from parity.common.report.next_steps import _more_proof
 from parity.common.spec import Placement, ScriptInfo
 from parity.common.spec.external.mapping import read_mapping
 from parity_tests.helpers import ROOT
-from parity_tests.recorded.followed import BATCH, CROSS, FAULTS, LATER, RANK_FAULTS, STEPS, TWO, Due
+from parity_tests.recorded.followed import BATCH, CROSS, FAULTS, LATER, OWN, RANK_FAULTS, STEPS, TWO, Due
 
 _ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
 
@@ -87,7 +87,7 @@ def told(folder: Path, first: str, second: str, by: str = "mapping.yaml") -> tup
 CASES = [
     *((side, f"{side}_{fault}", due) for side, faults in FAULTS.items() for fault, due in faults.items()),
     *(("keras", f"keras_{fault}", due) for fault, due in CROSS.items()),
-    *(("torch", f"torch_keras_{fault}", due) for fault, due in CROSS.items()),
+    *(("torch", f"torch_keras_{fault}", due) for fault, due in [*CROSS.items(), *OWN.items()]),
     *(("keras", f"keras_torch_{fault}", due) for fault, due in CROSS.items()),
     *(("two", f"two_{fault}", due) for fault, due in TWO.items()),
     # Keras's momentum has the rate in it, torch's has not.

@@ -50,6 +50,10 @@ class LiveState(Live):
                         found.setdefault(slot, {})[named[id(variable)]] = own
         return found
 
+    def updates_by_itself(self) -> bool:
+        """By its update_step()."""
+        return any(type(each).update_step is not _base(each).update_step for each in self._optimizers)
+
     def groups(self) -> list[list[str]]:
         """Those of each optimizer that was built, and that the model has."""
         named = {id(v): name for name, v in without_ties(self.tensors()).items()}
@@ -73,4 +77,9 @@ class LiveState(Live):
 
 def _known(optimizer: keras.optimizers.Optimizer) -> tuple[str, dict[str, str]]:
     """An optimizer's kind and Keras's attributes of its slots by ours; "" of a class that is not known."""
-    return next((SLOTS[cls] for cls in type(optimizer).__mro__ if cls in SLOTS), ("", {}))
+    return SLOTS.get(_base(optimizer), ("", {}))
+
+
+def _base(optimizer: keras.optimizers.Optimizer) -> type[keras.optimizers.Optimizer]:
+    """The class that is known of those that an optimizer's derives from."""
+    return next((cls for cls in type(optimizer).__mro__ if cls in SLOTS), keras.optimizers.Optimizer)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from parity.common.record.live import Live
 from parity.common.record.trace import Array
+from parity.common.state.canonical import without_ties
 from parity.torch_impl.external import names
 from parity.torch_impl.external.calling import array_of
 from parity.torch_impl.external.checkpoints import SLOTS
@@ -38,35 +39,49 @@ class LiveState(Live):
     def slots(self) -> dict[str, dict[str, Tensor]]:
         """Those of a class that is not known by its own words."""
         found: dict[str, dict[str, Tensor]] = {}
-        trained = names.trained(self._model).items()
+        named = self._named().items()
         for optimizer in self._optimizers:
             canonical = {theirs: ours for ours, theirs in _known(optimizer)[1].items()}
-            for name, parameter in trained:
+            for parameter, name in named:
                 for slot, value in optimizer.state.get(parameter, {}).items():
                     if isinstance(value, Tensor) and value.is_floating_point() and slot != "step":
                         found.setdefault(canonical.get(slot, slot), {})[name] = value
         return found
 
+    def updates_by_itself(self) -> bool:
+        """By its step()."""
+        return any(type(each).step is not _base(each).step for each in self._optimizers)
+
     def groups(self) -> list[list[str]]:
         """Those of each optimizer that the model has."""
-        named = {id(parameter): name for name, parameter in names.trained(self._model).items()}
-        held = ([id(p) for group in each.param_groups for p in group["params"]] for each in self._optimizers)
-        return [[named[key] for key in keys if key in named] for keys in held]
+        named = self._named()
+        held = ([p for group in each.param_groups for p in group["params"]] for each in self._optimizers)
+        return [[named[p] for p in each if p in named] for each in held]
 
     def slot_factors(self, slot: str) -> dict[str, float]:
         """By which Keras's slot is multiplied to be torch's."""
         found = {}
-        named = {id(parameter): name for name, parameter in names.trained(self._model).items()}
+        named = self._named()
         for optimizer in self._optimizers:
             kind = _known(optimizer)[0]
             for group in optimizer.param_groups:
                 rate, factor = float(group["lr"]), 1.0 if kind else math.nan
                 if kind and slot == "momentum_velocity":
                     factor = (-1 if kind == "sgd" else 1) / rate if rate else math.nan
-                found |= {named[id(p)]: factor for p in group["params"] if id(p) in named}
+                found |= {named[p]: factor for p in group["params"] if p in named}
         return found
+
+    def _named(self) -> dict[Tensor, str]:
+        """The model's parameters with their names: a script may have one need no gradient while another optimizer has its turn."""
+        found = without_ties(names.tensors(self._model)).items()
+        return {tensor: name for name, tensor in found if isinstance(tensor, nn.Parameter)}
 
 
 def _known(optimizer: torch.optim.Optimizer) -> tuple[str, dict[str, str]]:
     """An optimizer's kind and torch's names of its slots by ours; "" of a class that is not known."""
-    return next((SLOTS[cls] for cls in type(optimizer).__mro__ if cls in SLOTS), ("", {}))
+    return SLOTS.get(_base(optimizer), ("", {}))
+
+
+def _base(optimizer: torch.optim.Optimizer) -> type[torch.optim.Optimizer]:
+    """The class that is known of those that an optimizer's derives from."""
+    return next((cls for cls in type(optimizer).__mro__ if cls in SLOTS), torch.optim.Optimizer)

@@ -217,6 +217,8 @@ class Follower:
         self._eps = 0.0
         # By slot and tensor by which the reference's slots are multiplied, where it is of the other framework.
         self._placed: dict[str, Mapping[str, float]] = {}
+        # Whether an optimizer of the script's own keeps its momentum as the reference does; None: not seen yet.
+        self._as_there: bool | None = None
         self._before: State = {}
         self._given: set[str] = set()
         self._trained: set[str] = set()
@@ -340,6 +342,8 @@ class Follower:
         after, now, before = self._tensors(step + 1), self._live.tensors_now(), self._before
         kept, own = self._slots(step + 1), self._live.slots_now()
         self._ended = own
+        if self._as_there is None and self._other:
+            self._as_there = self._is_as_there(kept.get(_MOMENTUM, {}), own.get(_MOMENTUM, {}))
         alone = [slots[slot] for slots in (kept, own) for slot in slots if not self._shared(slot, kept, own)]
         # TensorFlow's update is given its gradients before those are seen that show what the script adds.
         unsure = self._adds.keys() ^ self._gave.keys()
@@ -431,13 +435,31 @@ class Follower:
 
     def _factor(self, slot: str, tensor: str) -> float:
         """By which a slot of the reference's is multiplied; NaN where that is not known."""
-        return self._placed[slot].get(tensor, math.nan) if self._other else 1.0
+        if not self._other or (slot == _MOMENTUM and self._as_there):
+            return 1.0
+        return self._placed[slot].get(tensor, math.nan)
+
+    def _is_as_there(self, kept: State, own: State) -> bool | None:
+        """Whether momentum that an update of the script's own has begun is the reference's as it is, and not what the optimizer's base would keep: only
+        one has the rate in it. None where nothing shows yet.
+        """
+        if not self._live.updates_by_itself():
+            return False
+        if any(np.any(array) for array in self._begun.get(_MOMENTUM, {}).values()):
+            return False
+        both = [(np.float64(kept[name]).ravel(), np.float64(own[name]).ravel()) for name in kept.keys() & own]
+        square = sum(float(there @ there) for there, _ in both)
+        times = sum(float(there @ here) for there, here in both) / square if square else 0.0
+        if not times:
+            return None
+        based = next(iter(self._placed.get(_MOMENTUM, {}).values()), math.nan)
+        return times > 0 and not (based > 0 and abs(math.log(times / based)) < abs(math.log(times)))
 
     def _by_rates(self, slot: str, step: int) -> tuple[float, float]:
         """How many times larger the factor of a slot was at the step before, as a velocity was made by the rate of then; and will be as this step
         ends, where the script changes its rate only after the slots are placed.
         """
-        if slot != _MOMENTUM or not self._other or not 0 < step < len(self._rates):
+        if slot != _MOMENTUM or not self._other or self._as_there or not 0 < step < len(self._rates):
             return 1.0, 1.0
         before, now = float(self._rates[step - 1]), float(self._rates[step])
         if not (math.isfinite(before) and math.isfinite(now) and before and now):

@@ -38,6 +38,10 @@ class Live(ABC):
         """Return by tensor by which a slot of the other framework is multiplied to have this one's meaning; NaN where that is not known."""
 
     @abstractmethod
+    def updates_by_itself(self) -> bool:
+        """Return whether an optimizer's class makes its updates itself, so that its slots need not be those of the class it derives from."""
+
+    @abstractmethod
     def groups(self) -> list[list[str]]:
         """Return the names of the tensors that each optimizer updates."""
 

@@ -56,12 +56,15 @@ CROSS: dict[str, Due] = {
     "momentum": [("update", 1)],
     "weight decay": [("update", 0)],
 }
+# Of an optimizer of the script's own, derived from a stock one.
+OWN: dict[str, Due] = {"own": [], "own momentum": [("update", 1)]}
 # Of two optimizers, the second of which has its turn at each second step.
 TWO: dict[str, Due] = {
     "": [],
     "momentum": [("update", 1)],
     "second rate": [("update", 0)],
     "other turns": [("gradients", 0), ("update", 0)],
+    "still between turns": [],
 }
 # Of two ranks that follow one process.
 RANK_FAULTS: dict[str, dict[str, Due]] = {

@@ -21,12 +21,22 @@ from parity_tests.recorded.followed import (
     DECAY,
     LATER,
     MAPPING,
+    OWN,
     PIXELS,
     RECURRENT,
     batches,
     data,
     weights,
 )
+
+
+class TorchSGD(keras.optimizers.SGD):
+    """With torch's momentum, which has no rate in it."""
+
+    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+        buffer = self.momentums[self._get_variable_index(variable)]
+        buffer.assign(self.momentum * buffer + gradient)
+        variable.assign_sub(learning_rate * buffer)
 
 
 def parts(fault: str) -> tuple[keras.Model, keras.optimizers.Optimizer, keras.losses.Loss]:
@@ -41,11 +51,12 @@ def parts(fault: str) -> tuple[keras.Model, keras.optimizers.Optimizer, keras.lo
         ]
     )
     model.set_weights(weights())
-    rate, momentum = 0.1 if fault == "learning rate" else 0.05, 0.8 if fault == "momentum" else 0.9
+    rate, momentum = 0.1 if fault == "learning rate" else 0.05, 0.8 if "momentum" in fault else 0.9
     if fault == "rate drops":
         rate = keras.optimizers.schedules.PiecewiseConstantDecay([LATER - 1], [0.05, 0.005])
     decay = 0.01 if fault == "weight decay" else None
-    optimizer = keras.optimizers.SGD(rate, momentum=momentum, weight_decay=decay)
+    cls = TorchSGD if fault.startswith("own") else keras.optimizers.SGD
+    optimizer = cls(rate, momentum=momentum, weight_decay=decay)
     return model, optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
 
@@ -131,6 +142,8 @@ def main(folder: Path) -> None:
     fit(folder / "keras", states=True)
     for fault in CROSS:
         fit(folder / f"keras_{fault}", fault, True, follow=folder / "keras")
+        fit(folder / f"torch_keras_{fault}", fault, True, follow=folder / "torch", mapping=mapping)
+    for fault in OWN:
         fit(folder / f"torch_keras_{fault}", fault, True, follow=folder / "torch", mapping=mapping)
     with patch.object(followed, "EVERY_STEP_BYTES", 0):
         fit(folder / "keras_large", evaluates=True, states=True)

@@ -109,6 +109,8 @@ def train(
                 with torch.no_grad():
                     model(images)
             model.train(fault != "still in inference" or step < LATER)
+            if fault == "still between turns":
+                model.head.requires_grad_(step % 2 == 0)
             if fault.startswith("rate drops") and step == LATER:
                 for group in optimizer.param_groups:
                     group["lr"] /= 10

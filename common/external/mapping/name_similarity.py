@@ -34,6 +34,8 @@ _SPELLINGS = {
     "backward": "bwd reverse",
     "encoder": "enc",
     "decoder": "dec",
+    "candidate": "cand",
+    "hidden": "hid",
 }
 _ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth")
 _ONE_SPELLING = {other: word for word, others in _SPELLINGS.items() for other in others.split()}
