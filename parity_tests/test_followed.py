@@ -394,13 +394,18 @@ def test_an_average_of_weights_before_their_update_is_told() -> None:
     random = np.random.default_rng(6)
     before = {name: random.standard_normal(12) for name in ("teacher", "student", "other")}
     after = {name: array + 0.1 * random.standard_normal(12) for name, array in before.items()}
-    after["teacher"] = 0.9 * before["teacher"] + 0.1 * after["student"]
+    by_old, by_new = (0.9 * before["teacher"] + 0.1 * of["student"] for of in (before, after))
 
-    def told(made: np.ndarray) -> str:
-        return averaged_weights("teacher", before, after, made, ["other", "student"], 2**-52)
+    def told(due: np.ndarray, made: np.ndarray, **own: np.ndarray) -> str:
+        states = after | {"teacher": due}, after | own | {"teacher": made}
+        return averaged_weights("teacher", before, *states, ["other", "student"], 2**-52)
 
-    assert told(0.9 * before["teacher"] + 0.1 * before["student"]) == "student"
-    assert told(0.8 * before["teacher"] + 0.2 * after["student"]) == "" == told(before["teacher"])
+    assert told(by_new, by_old) == "old" and told(by_old, by_new) == "new"
+    assert told(by_new, 0.8 * before["teacher"] + 0.2 * after["student"]) == "otherwise"
+    assert told(by_new, by_new) == "" == told(by_old, by_old)
+    # Weights that an update has made otherwise are in it, too.
+    student = after["student"] + 0.01
+    assert told(by_new, 0.9 * before["teacher"] + 0.1 * student, student=student) == ""
 
 
 def test_a_loss_that_is_divided_by_another_number_at_each_step_is_told() -> None:
@@ -635,11 +640,45 @@ def test_gradients_that_are_one_multiple_are_no_flip(
 )
 def test_averages_that_move_alike_are_no_flip(moved: dict[str, float], status: str) -> None:
     """Of one number everything is a multiple."""
-    rows = [Measure(0, "buffers", name, 1.0, 5e-4, 1.0, 5e-4) for name in "ab"]
     rounding = Rounding(2.0**-23, False, 4, 64)
-    for factors, due in ((moved, status), ({}, "undecided")):
-        stage = followed_stage._normwise("buffers", {0: rows}, [0, 1, 2], rounding, {0: factors})
+    # Below what rounding may make of products, an average that moves otherwise shows at several steps alone.
+    for off, steps, factors, due in (
+        (5e-4, 1, moved, status),
+        (5e-4, 1, {}, "undecided"),
+        (1e-6, 1, moved, "agrees"),
+        (1e-6, 3, moved, "differs" if status == "differs" else "agrees"),
+    ):
+        told = [
+            Measure(step, AVERAGED["momentum"], name, 1.0, 0.0, times)
+            for step in range(steps)
+            for name, times in factors.items()
+        ]
+        rows = {n: [Measure(n, "buffers", name, 1.0, off, 1.0, off) for name in "ab"] for n in range(steps)}
+        apart = followed_stage._averages_told_apart(told)
+        stage = followed_stage._normwise("buffers", rows, [0, 1, 2], rounding, apart)
         assert stage.status == due, stage
+
+
+@pytest.mark.parametrize(
+    ("tensors", "status"),
+    [
+        ({"large": (1e6, 1e-3), "small": (10.0, 1e-6)}, "agrees"),
+        ({"large": (1e6, 1e-3), "small": (10.0, 3.0)}, "differs"),  # which is little beside the large one
+        ({"large": (1e6, 1e-3), "zero": (0.1, 0.1)}, "agrees"),
+        ({"n.running_mean": (1e-6, 1e-6), "n.running_var": (1.0, 1e-7)}, "agrees"),
+        ({"n.running_mean": (1e-6, 1e-3), "n.running_var": (1.0, 1e-7)}, "differs"),
+        ({"n.running_mean": (1e2, 1e-6), "n.running_var": (1.0, 1e-2)}, "agrees"),  # of squares
+        ({"n.running_mean": (1e-1, 1e-8), "n.running_var": (1.0, 1e-2)}, "differs"),
+        ({"first/moving_variance": (1e4, 1e-3), "second/moving_variance": (1.0, 1e-2)}, "differs"),
+    ],
+)
+def test_a_buffer_is_judged_by_what_it_is_made_of(
+    tensors: dict[str, tuple[float, float]], status: str
+) -> None:
+    rows = [Measure(0, "buffers", name, norm, off, 1.0, off) for name, (norm, off) in tensors.items()]
+    by_step = {step: [replace(row, step=step) for row in rows] for step in range(4)}
+    stage = followed_stage._normwise("buffers", by_step, range(4), Rounding(2.0**-23, False, 4, 64))
+    assert stage.status == status, stage
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ from parity.common.record.followed import (
     ADDED,
     AVERAGED,
     MEAN,
+    OF_WEIGHTS,
     THROUGH,
     Measure,
     identity_of,
@@ -56,6 +57,12 @@ _SAME = 1e-2
 _FLIP = 4.0
 # What is left beside a multiple of a tensor, as a share of it.
 _REST = 0.1
+# What batch norms keep, by the names of both frameworks.
+_MEANS, _VARIANCES = ("moving_mean", "running_mean"), ("moving_variance", "running_var")
+# The square root of a norm of n variances is the norm of their roots up to the fourth root of n.
+_CHANNELS = 8.0
+# What buffers are made of is no more than so many times larger; of so many units of rounding is what should be zero.
+_LARGER, _NOTHING = 10.0, 8.0
 # Of more tensors some are named.
 _NAMED = 4
 # What rounding of weights makes of a small update, as a share of it.
@@ -139,17 +146,14 @@ def followed_stages(reference: RunRecord, candidate: RunRecord) -> list[Followed
     loss = _loss(reference, candidate, alike, passes, rounded, through)
     if passes is not rounding and loss.status == "agrees":
         loss = replace(loss, text=f"{loss.text}; {_AS_FLOAT32}")
-    moved: dict[int, dict[str, float]] = {}
-    for each in measures:
-        if each.stage == AVERAGED["momentum"]:
-            moved.setdefault(each.step, {})[each.tensor] = each.factor
+    told_apart = _averages_told_apart(measures)
     gradients, buffers = (
         _normwise(
             name,
             {s: rows for s, rows in by_stage.get(name, {}).items() if s in alike},
             alike,
             passes,
-            moved,
+            told_apart,
             through,
             _farthest(by_stage.get("update", {})) if name == "buffers" else {},
         )
@@ -305,13 +309,13 @@ def _normwise(
     by_step: dict[int, list[Measure]],
     steps: Sequence[int],
     rounding: Rounding,
-    moved: Mapping[int, Mapping[str, float]] = {},
+    told_apart: Mapping[int, Mapping[str, bool]] = {},
     through: Mapping[int, Mapping[str, float]] = {},
     besides: Mapping[int, float] = {},
 ) -> FollowedStage:
     """Gradients, or buffers: tensors that products have made, by their norms.
 
-    moved: of each step, how many times as far as they should some running averages move. through: of each step, as `_wider`.
+    told_apart: of each step, buffers that differ by what flips do not make, and whether rounding makes it neither. through: of each step, as `_wider`.
     besides: of each step, by what norm they may be off for another reason.
     """
     if not by_step:
@@ -327,32 +331,40 @@ def _normwise(
         total = math.sqrt(sum(each.reference**2 for each in rows))
         more = besides.get(step, 0.0)
         smooth = [rounding.smooth * through.get(step, {}).get(each.tensor, 1.0) for each in rows]
-        allowed = [limit * (each.reference + total) + more for each, limit in zip(rows, smooth, strict=True)]
+        made_of = _made_of(rows, _NOTHING * rounding.eps) if name == "buffers" else [total] * len(rows)
+        allowed = [
+            limit * (each.reference + of) + more
+            for each, limit, of in zip(rows, smooth, made_of, strict=True)
+        ]
         shares = [
             each.difference / max(most, np.finfo(float).tiny)
             for each, most in zip(rows, allowed, strict=True)
         ]
         far = [
-            each.difference > beyond * each.reference + 8 * limit * total + more
-            for each, limit in zip(rows, smooth, strict=True)
+            each.difference > beyond * each.reference + 8 * limit * of + more
+            for each, limit, of in zip(rows, smooth, made_of, strict=True)
         ]
         place = int(np.argmax(shares)) if rows else 0
         level = _AGREES if not rows or shares[place] <= 1 else _DIFFERS if any(far) else _UNDECIDED
-        if level and (
-            rounding.proof or _is_multiple(rows, allowed) or _moves_alike(rows[place], moved.get(step, {}))
-        ):
+        if level and (rounding.proof or _is_multiple(rows, allowed)):
             level = _DIFFERS
+        otherwise = told_apart.get(step, {})
+        if level and rows[place].tensor in otherwise:
+            level = _DIFFERS
+        elif apart := [n for n, each in enumerate(rows) if otherwise.get(each.tensor)]:
+            level, place = _DIFFERS, max(apart, key=shares.__getitem__)
         if any(each.only for each in rows):
             level = _DIFFERS
             place = next(i for i, each in enumerate(rows) if each.only)
-        units = rows[place].difference / (rounding.gross * (rows[place].reference + total)) if level else 0.0
+        of = rows[place].reference + made_of[place] if rows else 0.0
+        units = rows[place].difference / (rounding.gross * of) if level else 0.0
         rare += level == _UNDECIDED and units <= _FLIP
         large.append(units > 1)
         levels.append(level)
         worst.append(rows[place] if rows else None)
         limits.append(smooth[place] if rows else rounding.smooth)
         allowances.append(allowed)
-        deviations.append(_relative(rows[place], total) if rows else 0.0)
+        deviations.append(_relative(rows[place], made_of[place]) if rows else 0.0)
     off: NDArray[np.int64] = np.array(levels)
     if not off.any():
         text = f"{_most(by_step)} tensors, within {max(deviations):.1e}"
@@ -366,7 +378,7 @@ def _normwise(
         apart = [
             each
             for each, most in zip(rows, allowances[row], strict=True)
-            if each.only or not each.difference <= most
+            if each.only or not each.difference <= most or told_apart.get(steps[row], {}).get(each.tensor)
         ]
         return _words(first) + _listed(apart, rows)
 
@@ -418,10 +430,50 @@ def _by_one_factor(
     return False
 
 
-def _moves_alike(row: Measure, moved: Mapping[str, float]) -> bool:
-    """Whether a running average moves a number times as far as it should, and another one as many times: units that flip move them apart."""
-    factors = [*moved.values()]
-    return row.stage == "buffers" and row.tensor in moved and len(factors) > 1 and np.ptp(factors) <= _ALIKE
+def _averages_told_apart(measures: Sequence[Measure]) -> dict[int, dict[str, bool]]:
+    """By step the averages that differ by what units that flip do not make: of weights, or where several move as many times as far as they should; and
+    whether no rounding makes it either, as where these are several steps.
+    """
+    found: dict[int, dict[str, bool]] = {}
+    moved: dict[int, dict[str, float]] = {}
+    for each in measures:
+        if each.stage in OF_WEIGHTS.values():
+            found.setdefault(each.step, {})[each.tensor] = True
+        elif each.stage == AVERAGED["momentum"]:
+            moved.setdefault(each.step, {})[each.tensor] = each.factor
+    alike = {s: of for s, of in moved.items() if len(of) > 1 and np.ptp([*of.values()]) <= _ALIKE}
+    for step, of in alike.items():
+        for name in of:
+            found.setdefault(step, {}).setdefault(name, len(alike) >= _SEVERAL)
+    return found
+
+
+def _made_of(rows: Sequence[Measure], rounding: float) -> list[float]:
+    """Of each buffer how large what it is made of may be beside itself.
+
+    A mean is made of values as large as the square root of the variance beside it, and that of squares of the mean. Of others nothing is known: they
+    are made of nothing that is much larger than they are, unless they are no more than rounding of all together; rounding: relative.
+    """
+    total = math.sqrt(sum(each.reference**2 for each in rows))
+    sizes = {each.tensor: each.reference for each in rows}
+    found = []
+    for each in rows:
+        if (beside := _beside(each.tensor, _VARIANCES, _MEANS)) in sizes:
+            found.append(sizes[beside] ** 2)
+        elif (beside := _beside(each.tensor, _MEANS, _VARIANCES)) in sizes:
+            # Of as many elements as a layer has channels.
+            found.append(_CHANNELS * math.sqrt(sizes[beside]))
+        else:
+            found.append(min(total, _LARGER * each.reference) if each.reference > rounding * total else total)
+    return found
+
+
+def _beside(name: str, ends: Sequence[str], others: Sequence[str]) -> str:
+    """The name of the mean beside a variance, or the other way round; '' of another tensor."""
+    for end, other in zip(ends, others, strict=True):
+        if name.endswith(end):
+            return name.removesuffix(end) + other
+    return ""
 
 
 def _is_multiple(rows: Sequence[Measure], allowed: Sequence[float]) -> bool:

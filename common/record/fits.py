@@ -176,30 +176,33 @@ def averaged_weights(
     name: str,
     before: Mapping[str, Any],
     due: Mapping[str, Any],
-    made: Any,
+    made: Mapping[str, Any],
     trained: Sequence[str],
     eps: float,
 ) -> str:
-    """The trained tensor of which another is a running average, where the candidate's took in its weights before the update, and not those after; ''
-    where it is not so.
+    """How a running average of a trained tensor's weights comes out otherwise: 'old' where the candidate's takes in its weights before the update, and
+    the reference's those after it, 'new' where it is the other way round, 'otherwise' where it is neither; '' where it is no such average, or
+    comes out as it should.
 
     Args:
         name: of the average.
-        before, due: all tensors before the step, and after it in the reference.
-        made: the average after it in the candidate.
+        before, due, made: all tensors before the step, and after it in the reference and in the candidate.
         trained: names of tensors that the step updates.
         eps: of the precision.
     """
-    start, right, wrong = (_exact(array).ravel() for array in (before[name], due[name], made))
+    start, right, wrong = (_exact(state[name]).ravel() for state in (before, due, made))
     rounding = _LEFT * eps * _norm(right)
-    for other in trained:
-        if before[other].shape != before[name].shape:
-            continue
-        new, old = (np.stack([start, _exact(s[other]).ravel()], 1) for s in (due, before))
-        shares, *_ = np.linalg.lstsq(new, right, rcond=None)
-        is_average = _norm(right - new @ shares) <= rounding and abs(shares.sum() - 1) <= _CLOSE
-        if is_average and _norm(wrong - old @ shares) <= rounding:
-            return other
+    for other in (each for each in trained if before[each].shape == before[name].shape):
+        old, new, own = (np.stack([start, _exact(state[other]).ravel()], 1) for state in (before, due, made))
+        for taken, here, contrary, how in ((new, own, old, "old"), (old, old, own, "new")):
+            shares, *_ = np.linalg.lstsq(taken, right, rcond=None)
+            if _norm(right - taken @ shares) > rounding or abs(shares.sum() - 1) > _CLOSE:
+                continue
+            off = _norm(wrong - here @ shares)
+            if _norm(wrong - contrary @ shares) <= min(rounding, off / _CLEARLY):
+                return how
+            # A line through few elements may fit by chance.
+            return "otherwise" if off > rounding and right.size >= _ELEMENTS else ""
     return ""
 
 

@@ -56,9 +56,13 @@ DECAYED, MOVED = "decayed update", "momentum of update"
 # Of several optimizers: by how much the weights that the others have updated in the same step are off, as a share of them. A gradient
 # that goes through these is off, too.
 THROUGH = "weights of other optimizers"
-# A running average that moves otherwise, as `fits.averaged` has it; an average that takes in weights from before the update.
+# A running average that moves otherwise, as `fits.averaged` has it; an average of weights that comes out otherwise, as `fits.averaged_weights` has it.
 AVERAGED = {"momentum": "momentum of average", "variance": "variance of average"}
-OLD_WEIGHTS = "average of old weights"
+OF_WEIGHTS = {
+    "old": "average of old weights",
+    "new": "average of new weights",
+    "otherwise": "another average of weights",
+}
 
 
 # As many names are told of a model that another tensor is looked for in.
@@ -84,7 +88,7 @@ class Measure:
     `difference` is infinite where the tensor is not finite, or not of the reference's shape. factor: k by which k times the
     reference's is closest. residual: the L2 norm of what is then left; of updates, beyond what rounding of the weights makes. ulps: of updates and slots, which are elementwise, the
     largest |difference| in units of rounding: eps (|r| + rms(r)), after 4 eps |weight| for the rounding of the weight itself.
-    Of the stages that say what a difference is made of (`ADDED` to `OLD_WEIGHTS`), factor: the number that was found, and
+    Of the stages that say what a difference is made of (`ADDED` to `OF_WEIGHTS`), factor: the number that was found, and
     reference: of `ADDED` the norm of the weights, of `THROUGH` the share.
     only: 'reference' or 'candidate' where the other has no such tensor, or "".
     """
@@ -393,8 +397,8 @@ class Follower:
             name = each.tensor
             if fit := averaged(before[name], due[name], made[name], self._eps):
                 found.append(Measure(step, AVERAGED[fit[0]], name, 1.0, 0.0, fit[1]))
-            if averaged_weights(name, before, after, made[name], trained, self._eps):
-                found.append(Measure(step, OLD_WEIGHTS, name, 1.0, 0.0))
+            if how := averaged_weights(name, before, after, now, trained, self._eps):
+                found.append(Measure(step, OF_WEIGHTS[how], name, 1.0, 0.0))
         return found
 
     def _through(self, step: int, after: State, now: State) -> list[Measure]:

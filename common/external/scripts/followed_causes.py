@@ -22,7 +22,7 @@ from parity.common.record.followed import (
     DECAYED,
     MEMORY,
     MOVED,
-    OLD_WEIGHTS,
+    OF_WEIGHTS,
     Measure,
 )
 
@@ -39,6 +39,12 @@ _OTHER = {"candidate": "reference", "reference": "candidate"}
 # Slots that are a number times the gradient after an optimizer's first step.
 _TAKEN = ("slots/first_moment", "slots/momentum_velocity")
 _VARIANCES = ("running_var", "moving_variance")
+_OF_WEIGHTS = {
+    "old": "averages of weights ({names}) take in the candidate's weights before the update, and the reference's those after it: they are made before"
+    " step() instead of behind it",
+    "new": "averages of weights ({names}) take in the candidate's weights after the update, and the reference's those before it: they are made behind"
+    " step() instead of before it",
+}
 _AVERAGES = {
     AVERAGED[
         "momentum"
@@ -331,11 +337,11 @@ def of_averages(
 
     off = off_by(1)
     # Where a copy is what it is of, as at first, an average does not move at all.
-    if off and {*off} <= {each.tensor for each in measures if each.stage == OLD_WEIGHTS}:
-        return (
-            f"averages of weights ({listed(off, _SHOWN)}) take in the candidate's weights before the update, and the reference's those after it: they are"
-            " made before step() instead of behind it"
-        )
+    for how, text in _OF_WEIGHTS.items():
+        every = {each.tensor for each in measures if each.stage == OF_WEIGHTS[how]}
+        now = [each.tensor for each in here if each.stage == OF_WEIGHTS[how]]
+        if every and {*off} <= every and (off or now):
+            return text.format(names=listed(off or now, _SHOWN))
     # What is hardly off shows no number.
     due = off_by(_CLEARLY) or off
     for stage, text in _AVERAGES.items():
