@@ -540,9 +540,7 @@ def _elementwise(
         row = int(np.argmax(off == off.max()))
         first, rows = worst[row], by_step[steps[row]]
         assert first is not None
-        text = _words(first) + _listed(
-            [each for each in rows if each.only or each.ulps > ELEMENTWISE_ULPS], rows
-        )
+        text = _words(first) + _listed([each for each in rows if each.only or each.ulps > within], rows)
     else:
         text = f"{_most(by_step)} tensors of updates and slots, within {farthest.max():.3g} units of rounding"
         if farthest.max() > ELEMENTWISE_ULPS:

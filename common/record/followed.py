@@ -346,6 +346,10 @@ class Follower:
         after, now, before = self._tensors(step + 1), self._live.tensors_now(), self._before
         kept, own = self._slots(step + 1), self._live.slots_now()
         self._ended = own
+        if self._other:
+            # TensorFlow's optimizers make theirs with their first update.
+            for slot in own.keys() & kept.keys():
+                self._placed[slot] = {**self._live.slot_factors(slot), **self._placed.get(slot, {})}
         if self._as_there is None and self._other:
             self._as_there = self._is_as_there(kept.get(_MOMENTUM, {}), own.get(_MOMENTUM, {}))
         alone = [slots[slot] for slots in (kept, own) for slot in slots if not self._shared(slot, kept, own)]

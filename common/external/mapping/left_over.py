@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from parity.common.external.mapping.candidate_rules import arrangements, fits
+from parity.common.external.mapping.name_similarity import words_of
 from parity.common.external.mapping.parameter_groups import ParameterGroup, number_of, statistic_of
 from parity.common.spec.external.mapping import Pair, Source
 from parity.common.spec.external.outline import Outline, TensorInfo
@@ -21,6 +22,8 @@ BY_USE = "told from the others by the order in which a pass uses them"
 NEUTRAL = {"shift": 0, "main": 1}
 # How many layers one may stand for.
 _MOST_FUSED = 5
+# So many ways to make a tensor of others are looked at for their names.
+_MOST_RUNS = 64
 
 
 def fused(
@@ -50,16 +53,14 @@ def fused(
         # Those of the same number first: value0 and gate0 are in blocks.0.
         told = whole.parts["main"].shape not in unnumbered
         numbered = [part for part in ours if told and part.numbers == whole.numbers and _is_part(part, whole)]
-        found = next(
-            (
-                run
-                for alike in (True, False)
-                for side in (numbered, ours)
-                for start in range(len(side))
-                if (run := _run(side[start:], whole, alike))
-            ),
-            [],
+        each = (
+            [run for start in range(len(side)) if (run := _run(side[start:], whole, alike))]
+            for alike in (True, False)
+            for side in (numbered, ours)
         )
+        runs: list[list[ParameterGroup]] = next(filter(None, each), [[]])
+        names = [[part.parts["main"].info.name for part in run] for run in runs]
+        found = runs[_told_by_name(whole.parts["main"].info.name, names) or 0]
         if all(number_of(part) is not None for part in found):
             # Branches of a functional model stand in no order of their own; they were made in one.
             found.sort(key=lambda part: number_of(part) or 0)
@@ -255,10 +256,11 @@ def rows(keras: Sequence[ParameterGroup], torch: Sequence[ParameterGroup]) -> li
         keras, torch: groups without a counterpart.
     """
     left = [part.info for group in keras for part in group.parts.values() if len(group.parts) == 1]
+    wholes = [next(iter(group.parts.values())).info for group in torch if len(group.parts) == 1]
     pairs = list[Pair]()
-    for group in torch:
-        whole = next(iter(group.parts.values())).info
-        if len(group.parts) > 1:
+    # First those whose names tell which; then in their order.
+    for named, whole in itertools.product((True, False), wholes):
+        if any(whole.name in pair.torch for pair in pairs):
             continue
         # What lies between them is of other kinds, such as a table that is not trained.
         kinds = dict.fromkeys(len(each.shape) for each in left)
@@ -266,13 +268,29 @@ def rows(keras: Sequence[ParameterGroup], torch: Sequence[ParameterGroup]) -> li
             [each for each in left if (len(each.shape), each.trainable) == (rank, whole.trainable)]
             for rank in kinds
         ]
-        for members, rule in itertools.chain.from_iterable(_making(each, whole.shape) for each in alike):
+        every = itertools.chain.from_iterable(_making(each, whole.shape) for each in alike)
+        ways = [*itertools.islice(every, _MOST_RUNS if named else 1)]
+        told = _told_by_name(whole.name, [[info.name for info in members] for members, _ in ways])
+        if ways and (told is not None or not named):
+            members, rule = ways[told or 0]
             left = [info for info in left if info not in members]
             doubt = f"{len(members)} tensors of Keras's in one of torch's, by shapes and order"
             names = tuple(info.name for info in members)
             pairs.append(Pair(keras=names, torch=(whole.name,), rule=rule, source="order", doubt=doubt))
-            break
     return pairs
+
+
+def _told_by_name(whole: str, ways: Sequence[Sequence[str]]) -> int | None:
+    """Which of some ways to make a tensor of others has most words of its name, in all members and in any; None where no way has more than another."""
+    words = {*words_of(whole)[0]}
+    # 'qkv' and its like are three names in one.
+    for letters in [word for word in words if {*word} <= {*"qkv"} and len(word) > 1]:
+        words |= {*words_of(" ".join(letters))[0]}
+    shared = []
+    for members in ways:
+        each = [words.intersection(words_of(name)[0]) for name in members]
+        shared.append(len(set.intersection(*each)) + len(set.union(*each)) if each else 0)
+    return shared.index(max(shared)) if shared and max(shared) > min(shared) else None
 
 
 def stacked(keras: Sequence[ParameterGroup], torch: Sequence[ParameterGroup]) -> list[Pair]:

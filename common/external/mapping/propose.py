@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -102,6 +102,20 @@ def propose(keras: Outline, torch: Outline, hints: Mapping | None = None) -> Map
         other = _proposed(keras, torch, hints, None, "use")
         best = other if _left(other, keras, torch) <= _left(best, keras, torch) else best
     return best
+
+
+def other_ways(keras: Outline, torch: Outline, hints: Mapping | None, than: Mapping) -> Iterator[Mapping]:
+    """Yield what else is proposed where something is found before all others, with no more tensors left over; arguments as of `propose`, and what is
+    known already.
+    """
+    hints = hints or Mapping(keras=keras.target, torch=torch.target)
+    seen = {frozenset((pair.keras, pair.torch) for pair in than.tensors)}
+    for every, first in ((None, None), *_WAYS):
+        other = _proposed(keras, torch, hints, every, first)
+        names = frozenset((pair.keras, pair.torch) for pair in other.tensors)
+        if names not in seen and _mismatches(other, keras, torch) <= _mismatches(than, keras, torch):
+            seen.add(names)
+            yield other
 
 
 def _is_of_functions(outline: Outline) -> bool:

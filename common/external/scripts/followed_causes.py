@@ -120,24 +120,42 @@ def scaled(measures: Sequence[Measure], factors: Mapping[int, float]) -> str:
         measures: of all steps.
         factors: by step, of the losses.
     """
-    by_step = _gradients(measures)
-    found = {step: common_factor(rows) for step, rows in by_step.items()}
-    agree = all(
-        factor is not None and abs(factor - factors.get(step, math.nan)) <= limits.SCRIPT_FACTOR * abs(factor)
-        for step, factor in found.items()
-    )
-    sizes = [factor for factor in found.values() if factor is not None]
-    if (
-        not agree
-        or len(sizes) < _CLIPPED
-        or min(sizes) <= 0
-        or np.allclose(sizes, sizes[0], rtol=limits.SCRIPT_FACTOR, atol=0)
-    ):
+    sizes = _sizes(measures, factors)
+    if not sizes or min(sizes) <= 0 or np.allclose(sizes, sizes[0], rtol=limits.SCRIPT_FACTOR, atol=0):
         return ""
     return (
         f"the loss and all gradients are the reference's times one number, {min(sizes):.4g} to {max(sizes):.4g}, by the batch: the same sum is divided by another"
         " number (of samples, tokens or positions; what a mask leaves out; the sum of weights)"
     )
+
+
+def weighed(measures: Sequence[Measure], factors: Mapping[int, float]) -> str:
+    """That a loss and all its gradients are the reference's times one number, the same at all steps; '' where that is not so.
+
+    Args: as of `scaled`.
+    """
+    sizes = _sizes(measures, factors)
+    if not sizes or not np.allclose(sizes, sizes[0], rtol=limits.SCRIPT_FACTOR, atol=0):
+        return ""
+    return (
+        f"the loss and all its gradients are {sizes[0]:.6g} times the reference's at each of the {len(sizes)} steps that train these tensors: it is weighed"
+        " otherwise, or divided by another number"
+    )
+
+
+def _sizes(measures: Sequence[Measure], factors: Mapping[int, float]) -> list[float]:
+    """By which number loss and gradients are the reference's, of each step; none where it is not one number, or steps are few."""
+    found = {}
+    for step, rows in _gradients(measures).items():
+        # A gradient that is zero but for rounding, as of the bias before a norm, is no multiple.
+        least = limits.SCRIPT_FACTOR * _norm(row.reference for row in rows)
+        found[step] = common_factor([row for row in rows if row.reference > least])
+    agree = all(
+        factor is not None and abs(factor - factors.get(step, math.nan)) <= limits.SCRIPT_FACTOR * abs(factor)
+        for step, factor in found.items()
+    )
+    sizes = [factor for factor in found.values() if factor is not None]
+    return sizes if agree and len(sizes) >= _CLIPPED else []
 
 
 def in_the_gradients(
@@ -221,29 +239,48 @@ def of_update(
             )
         more = times if framework == "tensorflow" else -times / rate if known else math.nan
         return f"the momentum is {abs(more):.4g} {'larger' if more > 0 else 'smaller'} in the candidate than in the reference (of Nesterov's: its square)"
-    if (decayed := by_stage[DECAYED]) and off <= decayed.keys():
-        times = -next(iter(decayed.values())) / (rate if known else 1.0)
-        who = ("candidate", "reference")[times < 0]
+    rows = [each for each in here if each.stage == "update"]
+    if (decayed := by_stage[DECAYED]) and _is_decay(decayed, [each for each in rows if each.tensor in off]):
+        shares = [-factor / (rate if known else 1.0) for factor in decayed.values()]
+        who = ("candidate", "reference")[shares[0] < 0]
+        few, *_, many = sorted(map(abs, [*shares, shares[0]]))
+        number = f"{few:.4g} to {many:.4g}" if many - few > _VARIES * many else f"{abs(shares[0]):.4g}"
         return (
-            f"weight decay: the {who} takes {abs(times):.4g} times the weights more off {listed([*decayed], _SHOWN)}, {'times the learning rate' if known else 'the learning rate in it'}:"
+            f"weight decay: the {who} takes {number} times the weights more off {listed([*decayed], _SHOWN)}, {'times the learning rate' if known else 'the learning rate in it'}:"
             " another weight_decay, or tensors that one side alone leaves out of it"
         )
-    rows = [each for each in here if each.stage == "update"]
     factor = _one_factor([each for each in rows if each.tensor in off])
     if factor is None:
         return ""
     if not factor:
         return f"the candidate's step leaves {listed([*off], _SHOWN)} as they are: not in its optimizer's groups, frozen, or with a rate of 0"
-    factors = [each.factor for each in measures if each.stage == "update" and each.tensor in off]
+    updates = [each for each in measures if each.stage == "update" and each.reference]
+    factors = [each.factor for each in updates if each.tensor in off]
+    is_every = len(off) == len({each.tensor for each in updates} or rows)
     if np.ptp([factor, *factors]) > _VARIES * abs(factor):
-        which = "every tensor" if len(off) == len(rows) else listed(sorted(off), _SHOWN)
-        return (
-            f"the updates of {which} are {min(factors):.4g} to {max(factors):.4g} times the reference's, by the step: no other learning rate, but"
-            " something that is added (weight decay), kept (momentum) or clipped there"
-        )
-    if len(off) == len(rows):
+        which = "every tensor" if is_every else listed(sorted(off), _SHOWN)
+        by_step: dict[int, list[Measure]] = {}
+        for each in updates:
+            if each.tensor in off and each.ulps > units:
+                by_step.setdefault(each.step, []).append(each)
+        found = [each.factor for several in by_step.values() for each in several] or factors
+        text = f"the updates of {which} are {min(found):.4g} to {max(found):.4g} times the reference's, by the step"
+        if len(off) > 1 and all(_one_factor(each) is not None for each in by_step.values()):
+            return f"{text}, all of them by one number at each: another learning rate of theirs, as of a schedule that goes otherwise or is stepped elsewhere"
+        return f"{text}: no other learning rate, but something that is added (weight decay), kept (momentum) or clipped there"
+    if is_every:
         return f"every update is {factor:.6g} times the reference's, of equal gradients and slots: another learning rate than the one recorded"
     return f"the updates of {listed(sorted(off), _SHOWN)} are {factor:.6g} times the reference's, and the others agree: another learning rate of their group"
+
+
+def _is_decay(decayed: Mapping[str, float], off: Sequence[Measure]) -> bool:
+    """Whether updates are off by numbers times the weights: of most tensors that is seen, and the others, of few elements or small weights, are off by
+    no larger share.
+    """
+    shares = {each.tensor: each.difference / each.reference for each in off if each.reference}
+    seen = [share for name, share in shares.items() if name in decayed]
+    others = [share for name, share in shares.items() if name not in decayed]
+    return len(shares) == len(off) and (not others or (len(seen) > len(others) and max(others) <= max(seen)))
 
 
 def _clips_each(here: Sequence[Measure]) -> str:

@@ -37,6 +37,7 @@ from parity.common.external.scripts.followed_causes import (
     of_update,
     scaled,
     told_factor,
+    weighed,
 )
 from parity.common.external.scripts.layers import layers_stage
 from parity.common.external.scripts.outlines import has_one_optimizer, setting_differences
@@ -575,7 +576,7 @@ class RecordSource(core.ObservationSource):
             return clips_alone(measures, self._rounding.smooth) or of_gradients(here, self._rounding.smooth)
         said = in_the_gradients(first, measures, self._records, self._units)
         if first.name == "loss":
-            said = said or scaled(measures, self._factors())
+            said = said or scaled(self._of_turn(first.step), self._factors())
             return said or (self._of_averages(first.step) if moved_alike(here) else "")
         if said or first.name != "update":
             return said
@@ -662,7 +663,8 @@ class RecordSource(core.ObservationSource):
             yield named
             return
         if self._followed and first.name in _FROM_THERE and first.step:
-            before = [step for step in followed_steps(self._records[1]) if step < first.step]
+            turn = {each.step for each in self._of_turn(first.step)}
+            before = [step for step in followed_steps(self._records[1]) if step < first.step and step in turn]
             # Where another stage differs earlier, nothing new has begun.
             off = [stage.step for stage in self._stages if stage.status in ("differs", "undecided")]
             if (
@@ -692,7 +694,8 @@ class RecordSource(core.ObservationSource):
                 elif first.name == "gradients" and mean_agrees(*self._records, first.step):
                     text = _WHY_NOT_REDUCED
                 elif first.name == "loss":
-                    text = self._with_equal_outputs(first) or text
+                    times = weighed(self._of_turn(first.step), self._factors())
+                    text = times or self._with_equal_outputs(first) or text
             yield text
             return
         compared = {stage.name for stage in self._stages if stage.status != "not recorded"}
@@ -700,6 +703,17 @@ class RecordSource(core.ObservationSource):
         if unlike and first.name not in ("sample ids", "count", "initial state", "learning rate"):
             text = f"if {' and '.join(unlike)} are equal, which was not compared: {text}"
         yield text
+
+    def _of_turn(self, step: int | None) -> list[Measure]:
+        """The measures of the steps at which the same optimizers have their turn as at one: those of the same tensors' gradients."""
+        if all(has_one_optimizer(record.folder) for record in self._records):
+            return self._measures
+        trained: dict[int, set[str]] = {}
+        for each in self._measures:
+            if each.stage == "gradients" and (each.reference or each.difference):
+                trained.setdefault(each.step, set()).add(each.tensor)
+        here = trained.get(-1 if step is None else step)
+        return [each for each in self._measures if here is None or trained.get(each.step) == here]
 
     def _begins_there(self, first: StageSummary, before: Sequence[int]) -> bool:
         """Whether a stage is much farther off than at the followed steps before: just below its limit something may be off already."""
