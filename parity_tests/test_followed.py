@@ -24,6 +24,7 @@ from parity.common.external.scripts.followed_causes import (
     of_gradients,
     of_update,
     scaled,
+    weighed,
 )
 from parity.common.external.scripts.outlines import setting_differences
 from parity.common.external.scripts.recorded import diagnose_recorded, mapped
@@ -39,6 +40,7 @@ from parity.common.record.followed import (
     ADDED,
     AVERAGED,
     CARRIED,
+    DECAYED,
     MEMORY,
     MOVED,
     THROUGH,
@@ -1136,3 +1138,52 @@ def test_an_update_by_another_rate_is_told_from_another_update() -> None:
     still = Measure(3, "update", "a", 0.0, 0.1, ulps=math.inf)
     assert followed_stage._scaled([still], math.inf, largest, **of_torch)
     assert not followed_stage._scaled([small], math.inf, largest, **of_torch)
+
+
+def test_a_rate_of_some_tensors_is_told_from_what_is_added() -> None:
+    """A schedule gives another number at each step, and none where both rates are zero; decay gives each tensor another one."""
+
+    def rows(step: int, times: float, other: float = 1.0) -> list[Measure]:
+        due = 0.0 if step == 0 else 1.0
+        factors = {"a": times, "b": times * other, "c": 1.0}
+        return [
+            Measure(step, "update", name, due, abs(factor - 1) * due, factor, 0.0, 1e6 * (factor != 1))
+            for name, factor in factors.items()
+        ]
+
+    for second, other, said in (
+        (1.5, 1.0, "the updates of a, b are 1.5 times the reference's, and the others agree"),
+        (3.0, 1.0, "are 1.5 to 3 times the reference's, by the step, all of them by one number at each"),
+        (3.0, 1.2, "no other learning rate, but something that is added"),
+    ):
+        measures = [*rows(0, 1.0), *rows(1, 1.5), *rows(2, second, other)]
+        here = [each for each in measures if each.step == 1]
+        assert said in of_update(here, [0.1, 0.1], "torch", measures), said
+
+
+def test_decay_of_other_tensors_is_told_though_small_weights_do_not_show_it() -> None:
+    updates = [Measure(1, "update", name, 1.0, 0.01, 1.0, 0.01, 1e6) for name in "abc"]
+    updates.append(Measure(1, "update", "small", 1.0, 0.002, 1.0, 0.002, 1e5))
+    decayed = [
+        Measure(1, DECAYED, name, 1.0, 0.0, -2e-5 * k) for name, k in zip("abc", (1, 1, 2), strict=True)
+    ]
+    assert "takes 2e-05 to 4e-05 times the weights more off a, b, c" in of_update(
+        [*updates, *decayed], [math.nan, math.nan], "torch"
+    )
+    updates[-1] = replace(updates[-1], difference=0.2, residual=0.2)
+    assert "weight decay" not in of_update([*updates, *decayed], [math.nan, math.nan], "torch")
+
+
+def test_a_loss_and_gradients_that_are_one_number_times_the_references_are_weighed() -> None:
+    measures = [
+        Measure(step, "gradients", name, norm, norm, 2.0, 0.0)
+        for step in range(4)
+        for name, norm in (("a", 1.0), ("b", 0.5))
+    ]
+    # A bias before a norm has a gradient that is rounding alone.
+    measures += [Measure(step, "gradients", "zero", 1e-9, 3e-9, -1.0, 2e-9) for step in range(4)]
+    assert "are 2 times the reference's at each of the 4 steps" in weighed(
+        measures, dict.fromkeys(range(4), 2.0)
+    )
+    assert not weighed(measures, dict.fromkeys(range(4), 1.5))
+    assert not weighed(measures[:2], {0: 2.0})

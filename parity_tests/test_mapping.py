@@ -18,7 +18,7 @@ from parity.common.external.mapping.correspondence import layer_pairs
 from parity.common.external.mapping.left_over import by_use
 from parity.common.external.mapping.models import _order_of_axes
 from parity.common.external.mapping.parameter_groups import parameter_groups_of
-from parity.common.external.mapping.propose import crossed_names, propose
+from parity.common.external.mapping.propose import crossed_names, other_ways, propose
 from parity.common.external.mapping.variants import Variants
 from parity.common.spec.external.mapping import (
     LayerPair,
@@ -504,6 +504,37 @@ def test_a_fused_layer_is_of_the_layers_of_its_number():
         parts = found[f"blocks.{number}.in_proj.weight"]
         assert sorted(parts) == [f"gate{number}/kernel", f"value{number}/kernel"]
         assert found[f"blocks.{number}.out_proj.weight"] == (f"out{number}/kernel",)
+
+
+def test_names_tell_which_tensors_make_one():
+    """By their order alone they would be others."""
+    keras = [(name, 8, 4) for name in ("visit", "loans", "of/key", "of/query", "of/value")]
+    found = {p.torch[0]: p.keras for p in propose(*sides(keras, [("kqv", 8, 12), ("rest", 8, 8)])).tensors}
+    assert found["kqv.weight"] == ("of/key/kernel", "of/query/kernel", "of/value/kernel")
+    assert found["rest.bias"] == ("visit/bias", "loans/bias")
+    own = [(f"{name}{n}", "", {"w": ("w", (3, 2))}) for name in ("tell", "ask") for n in range(2)]
+    stacks = [(f"rim.w_{name}", "", {"all": ("all", (2, 3, 2))}) for name in ("ask", "tell")]
+    found = {
+        p.torch[0]: p.keras for p in propose(outline("tensorflow", *own), outline("torch", *stacks)).tensors
+    }
+    assert found["rim.w_ask.all"] == ("ask0/w", "ask1/w") and found["rim.w_tell.all"] == (
+        "tell0/w",
+        "tell1/w",
+    )
+
+
+def test_what_one_layer_takes_from_a_fused_one_is_proposed_otherwise():
+    keras = [(name, 8, 8) for name in ("of/key", "of/query", "of/value", "passed")]
+    outlines = sides(keras, [("to", 8, 8), ("both", 8, 24)])
+    first = propose(*outlines)
+    right = ("of/key/kernel", "of/query/kernel", "of/value/kernel")
+    every = [
+        {p.torch[0]: p.keras for p in mapping.tensors}
+        for mapping in (first, *other_ways(*outlines, None, first))
+    ]
+    assert every[0]["to.weight"] == ("of/key/kernel",)
+    assert {"both.weight": right, "to.weight": ("passed/kernel",)}.items() <= every[1].items()
+    assert len({tuple(sorted(each.items())) for each in every}) == len(every)
 
 
 @pytest.mark.parametrize("untied", ["torch", "keras"])

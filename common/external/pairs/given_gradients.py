@@ -12,7 +12,7 @@ from parity.common import reference
 from parity.common.base.errors import ExternalModelError
 from parity.common.base.words import listed
 from parity.common.diagnosis import limits
-from parity.common.diagnosis.result import Explanation
+from parity.common.diagnosis.result import Confidence, Explanation
 from parity.common.external.mapping.models import exact_constants
 from parity.common.external.pairs.bench import Bench, frozen_apart
 from parity.common.external.pairs.code_edits import CodeEdit, fitting_edit
@@ -375,6 +375,7 @@ def _common_factors(
     the others Keras's; None where it is not.
     """
     factors: list[dict[str, float]] = []
+    digits = 9
     made = moves(bench, optimizers, sets[:step], rate) if step else ({}, {})
     for count in range(step + 1, min(step + _STEPS, len(sets)) + 1):
         before, made = made, moves(bench, optimizers, sets[:count], rate)
@@ -385,8 +386,10 @@ def _common_factors(
         squares = {name: float(np.square(value).sum()) for name, value in ours.items()}
         moved = {name: value for name, value in ours.items() if squares[name]}
         found = {name: float((value * theirs[name]).sum()) / squares[name] for name, value in moved.items()}
-        apart = (tensor_deviation(found.get(name, 1.0) * value, theirs[name]) for name, value in ours.items())
-        if not found or not max(apart) <= limits.LIVE_FLOAT64:
+        apart = [tensor_deviation(found.get(name, 1.0) * value, theirs[name]) for name, value in ours.items()]
+        if factors and limits.LIVE_FLOAT64 < max(apart, default=0.0) <= limits.SCRIPT_FACTOR:
+            digits = 2  # a decay is of the weights, which the update before has made others
+        elif not found or not max(apart) <= limits.LIVE_FLOAT64:
             return None
         factors.append(found)
     # One update may be so whatever differs: Adam's first is nearly a sign.
@@ -394,19 +397,20 @@ def _common_factors(
         return None
     steps = f"at steps {step} to {step + len(factors) - 1}"
     evidence = "by experiment: both were given the same gradients, and nothing else differs in these updates"
-    by_step = [{*_rounded(each.values())} for each in factors]
+    by_step = [{*_rounded(each.values(), digits)} for each in factors]
+    confidence: Confidence = "confirmed" if digits > 2 else "likely"
     if all(len(each) == 1 for each in by_step):
         told = ", ".join(f"{factor:.6g}" for (factor,) in by_step)
         text = f"torch's updates of all tensors are those of Keras times one number: {told} {steps}"
         fix = "compare what both optimizers multiply by: learning rate, schedule, bias corrections; and whether the step counts from 0 or from 1"
-        return Explanation("updates:factor", text, "confirmed", fix, evidence)
-    always = {name: {*_rounded(each.get(name, 1.0) for each in factors)} for name in factors[0]}
+        return Explanation("updates:factor", text, confidence, fix, evidence)
+    always = {name: {*_rounded((each.get(name, 1.0) for each in factors), digits)} for name in factors[0]}
     off = {name: min(each) for name, each in always.items() if each != {1.0}}
     if any(len(each) > 1 for each in always.values()) or len({*off.values()}) > 1 or not off:
         return None
     text = f"torch's updates of {listed(off, LISTED)} are {min(off.values()):.6g} times those of Keras {steps}, and all others are Keras's"
     fix = "compare the learning rates of the groups of parameters, and which parameters are in which"
-    return Explanation("updates:group", text, "confirmed", fix, evidence)
+    return Explanation("updates:group", text, confidence, fix, evidence)
 
 
 def _code(
@@ -449,5 +453,5 @@ def _code(
     return fitting[0].explanation(True, evidence, ())
 
 
-def _rounded(factors: Iterable[float]) -> list[float]:
-    return [float(f"{factor:.9g}") for factor in factors]
+def _rounded(factors: Iterable[float], digits: int) -> list[float]:
+    return [float(f"{factor:.{digits}g}") for factor in factors]
