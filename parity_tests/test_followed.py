@@ -166,6 +166,13 @@ def test_what_fit_validates_at_its_end_is_recorded(runs: Path) -> None:
 
 
 @pytest.mark.slow
+def test_the_loss_of_a_train_step_without_compute_loss_is_what_its_tape_is_asked_for(runs: Path) -> None:
+    own, due = (read_record(runs / name) for name in ("trainer", "keras"))
+    assert np.abs(own.loss - due.loss).max() <= 1e-5 * np.abs(due.loss).max()
+    assert (own.columns["count"] == BATCH).all()
+
+
+@pytest.mark.slow
 def test_one_bias_that_is_two_of_torch_moves_once(runs: Path) -> None:
     right, _ = told(runs, "recurrent", "recurrent_one bias", "recurrent.yaml")
     _, wrong = told(runs, "recurrent", "recurrent_two biases", "recurrent.yaml")

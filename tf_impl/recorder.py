@@ -125,7 +125,9 @@ class Recorder(ScriptRecorder):
                 f"a recorder takes a keras.Model, or a layer, and received a {type(model).__name__}; make its variables weights of one"
                 " (self.add_weight)"
             )
-        if not model.built or not model.weights:
+        # A trainer that is only called part by part is never built itself.
+        parts = [layer for layer in names.layers(model).values() if layer is not model]
+        if not model.weights or not (model.built or (parts and all(layer.built for layer in parts))):
             raise RecordError(
                 f"{model.name} has no weights yet: call it on a batch before making its recorder; if you have, it holds tf.Variables, which"
                 " Keras 3 neither sees nor trains: make them by self.add_weight"
@@ -253,7 +255,8 @@ class Recorder(ScriptRecorder):
             loss, count = numbers.numpy().tolist()
             if not count > 0:
                 raise RecordError(
-                    "fit's train_step did not call compute_loss, so the loss is not seen; use Recorder inside it"
+                    "fit's train_step called no compute_loss and took no gradients of a number by a tf.GradientTape, so its loss is not seen: have the"
+                    " model's compute_loss return it, and call that in train_step"
                 )
             self._add(loss, 1.0 if summed else count, count)
         self._end(self._added()[0], None if ids is None else self._ids(ids))

@@ -24,6 +24,7 @@ from parity_tests.recorded.followed import (
     OWN,
     PIXELS,
     RECURRENT,
+    STEPS,
     batches,
     data,
     weights,
@@ -60,6 +61,27 @@ def parts(fault: str) -> tuple[keras.Model, keras.optimizers.Optimizer, keras.lo
     return model, optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
 
+class Trainer(keras.Model):
+    """As keras.io has them: only its part is called, and its loss is its own."""
+
+    def __init__(self, part: keras.Model, loss_of: keras.losses.Loss) -> None:
+        super().__init__()
+        self.part, self.loss_of = part, loss_of
+
+    def train_step(self, data: Any) -> dict[str, Any]:
+        """One tape gives gradients of the loss, one of what it is made of."""
+        x, y = data
+        with tf.GradientTape() as outer, tf.GradientTape(persistent=True) as inner:
+            inner.watch(x)
+            outputs = self.part(x, training=True)
+            loss = self.loss_of(y, outputs)
+        inner.gradient(outputs, x)
+        inner.gradient(loss, x)
+        found = outer.gradient(loss, self.part.trainable_variables)
+        self.optimizer.apply_gradients(zip(found, self.part.trainable_variables, strict=True))
+        return {"loss": loss}
+
+
 def fit(out: Path, fault: str = "", shuffled: bool = False, evaluates: bool = False, **options: Any) -> None:
     """`model.fit`. evaluates: after each third of the steps."""
     model, optimizer, loss = parts(fault)
@@ -69,6 +91,12 @@ def fit(out: Path, fault: str = "", shuffled: bool = False, evaluates: bool = Fa
         images = images[..., 0]
         head = keras.layers.Dense(CLASSES, name="head")
         model = keras.Sequential([keras.Input((PIXELS, PIXELS)), keras.layers.LSTM(4, name="lstm"), head])
+    if fault == "trainer":
+        trainer = Trainer(model, loss)
+        trainer.compile(optimizer)
+        given = tf.data.Dataset.from_tensor_slices((images, classes)).batch(BATCH).repeat()
+        trainer.fit(given, steps_per_epoch=STEPS, verbose=0, callbacks=[RecorderCallback(out, **options)])
+        return
     model.compile(optimizer, loss, metrics=["accuracy"])
     order = list(batches(shuffled))
     rows = np.concatenate(order)
@@ -143,6 +171,7 @@ def main(folder: Path) -> None:
     for fault in CROSS:
         fit(folder / f"keras_{fault}", fault, True, follow=folder / "keras")
         fit(folder / f"torch_keras_{fault}", fault, True, follow=folder / "torch", mapping=mapping)
+    fit(folder / "trainer", "trainer")
     for fault in OWN:
         fit(folder / f"torch_keras_{fault}", fault, True, follow=folder / "torch", mapping=mapping)
     with patch.object(followed, "EVERY_STEP_BYTES", 0):

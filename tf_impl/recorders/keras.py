@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import keras
 import tensorflow as tf
@@ -21,8 +23,8 @@ class RecorderCallback(keras.callbacks.Callback):
     """Records `model.fit`, batch by batch.
 
     The loss is the one that the model's `compute_loss` returns, with its penalties, and the count the samples of the
-    batch. What `fit` validates behind its last step is recorded as `finish` takes it, with the share of an accuracy where it has one. It needs a
-    step an execution, and one replica; a `train_step` that does not call `compute_loss` needs a `Recorder` of its own.
+    batch; of a `train_step` that does not call it, the sum of the numbers whose gradients its tapes give. What `fit` validates behind its last step is recorded as `finish` takes it, with the share of an accuracy where it has one. It needs a
+    step an execution, and one replica.
     """
 
     def __init__(
@@ -40,6 +42,7 @@ class RecorderCallback(keras.callbacks.Callback):
         self._out, self._ids, self._summed, self._given = out, ids, summed, given
         self._recorder: Recorder | None = None
         self._evaluating = False
+        self._computes = False  # whether a step calls compute_loss
         self._evaluation: tuple[float, float, int] | None = None  # since the last step
 
     def on_train_begin(self, logs: Any = None) -> None:
@@ -59,7 +62,7 @@ class RecorderCallback(keras.callbacks.Callback):
         self._evaluated = tf.Variable([0.0, 0.0], trainable=False, dtype=tf.float64)
         given = {"optimizer": model.optimizer, **self._given}
         self._recorder = Recorder(self._out, model, **given)
-        compute_loss = model.compute_loss
+        compute_loss, train_step = model.compute_loss, model.train_step
 
         def watched(x: Any = None, *others: Any, **named: Any) -> Any:
             loss = compute_loss(x, *others, **named)
@@ -69,10 +72,21 @@ class RecorderCallback(keras.callbacks.Callback):
                 weight = 1.0 if self._summed else numbers[1]
                 self._evaluated.assign_add(numbers * tf.stack([weight, 1.0]))
             elif named.get("training", True):
+                self._computes = True
                 self._batch.assign(numbers)
             return loss
 
-        model.compute_loss = watched
+        def stepped(data: Any) -> Any:
+            self._computes, losses = False, list[Any]()
+            with _seen_losses(losses):
+                result = train_step(data)
+            if losses and not self._computes:
+                count = tf.shape(tf.nest.flatten(data)[0])[0]
+                total = tf.add_n([tf.cast(loss, tf.float64) for loss in losses])
+                self._batch.assign(tf.stack([total, tf.cast(count, tf.float64)]))
+            return result
+
+        model.compute_loss, model.train_step = watched, stepped
         # What an earlier fit has traced does not call these.
         model.make_train_function(force=True)
         model.test_function = None
@@ -105,7 +119,27 @@ class RecorderCallback(keras.callbacks.Callback):
 
     def on_train_end(self, logs: Any = None) -> None:
         """Mark the record complete, and leave the model as it was."""
-        self.model.__dict__.pop("compute_loss", None)
+        for name in ("compute_loss", "train_step"):
+            self.model.__dict__.pop(name, None)
         self.model.train_function = self.model.test_function = None
         if self._recorder is not None:
             self._recorder.finish(self._evaluation)
+
+
+@contextmanager
+def _seen_losses(losses: list[Any]) -> Iterator[None]:
+    """Within, a number whose gradients by variables a tape is asked for is a loss."""
+    gradient = tf.GradientTape.gradient
+
+    def seen(tape: tf.GradientTape, target: Any, sources: Any, *others: Any, **named: Any) -> Any:
+        found = gradient(tape, target, sources, *others, **named)
+        numbers = [each for each in tf.nest.flatten(target) if each is not None and not each.shape.rank]
+        of_variables = any(
+            isinstance(each, tf.Variable | keras.Variable) for each in tf.nest.flatten(sources)
+        )
+        if of_variables and numbers:
+            losses.append(tf.add_n(numbers))
+        return found
+
+    with patch.object(tf.GradientTape, "gradient", seen):
+        yield
