@@ -240,6 +240,15 @@ def test_a_lazy_model_is_built_by_its_first_pass(sides: dict[str, ExternalWorker
     )
 
 
+def test_weights_go_by_their_names_and_several_of_one_name_by_their_attributes(
+    sides: dict[str, ExternalWorker],
+) -> None:
+    side = sides["tensorflow"]
+    side.hold("worker_keras:alike")
+    own = ("dense/kernel", "dense/bias", "own/gain", "own/shift")
+    assert [*side.read()] == [f"{part}/{name}" for part in ("first", "second") for name in own]
+
+
 @pytest.mark.parametrize("framework", BOTH)
 def test_what_draws_random_numbers_is_found(sides: dict[str, ExternalWorker], framework: str) -> None:
     side = held(sides, framework, "random", "Random")

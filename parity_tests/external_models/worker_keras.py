@@ -19,6 +19,27 @@ def net():
     )
 
 
+class Twice(keras.layers.Layer):
+    """Both of its weights have one name."""
+
+    def build(self, shape):
+        self.gain, self.shift = (self.add_weight(shape=shape[-1:], name="own") for _ in range(2))
+
+    def call(self, x):
+        return x * self.gain + self.shift
+
+
+def alike():
+    """Two models that call their layers alike."""
+
+    def part(name):
+        given = keras.Input((4,))
+        return keras.Model(given, Twice(name="own")(layers.Dense(4, name="dense")(given)), name=name)
+
+    given = keras.Input((4,))
+    return keras.Model(given, part("second")(part("first")(given)))
+
+
 def penalised():
     """Adds to its loss by itself."""
     return keras.Sequential(

@@ -196,7 +196,8 @@ def owned(model: keras.Model) -> Iterator[Owned]:
         for name, value in vars(layer).items()
         if isinstance(value, CommonVariable)
     }
-    paths = Counter(variable.path for variable in {id(each): each for *_, each in every}.values())
+    distinct = {(path, id(variable)): variable for path, _, variable in every}
+    paths = Counter((path, variable.path) for (path, _), variable in distinct.items())
     makers = {id(variable): layer for _, layer, variable in every if _made_by(layer, variable)}
     for path, layer, variable in every:
         # A tie is an attribute; a list of what others have made is for the code's own use.
@@ -208,7 +209,7 @@ def owned(model: keras.Model) -> Iterator[Owned]:
         if own == variable.path:
             # Tracked by this layer, but made by another: a tie.
             own = variable.path.rsplit("/", 1)[-1]
-        if paths[variable.path] > 1:  # several that their code calls alike
+        if paths[path, variable.path] > 1:  # several that the layer's code calls alike
             own = attributes.get(id(variable), own)
         name = free_name(f"{path}/{own}", used_names)
         used_names.add(name)
