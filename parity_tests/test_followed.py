@@ -407,14 +407,39 @@ def test_an_average_of_weights_before_their_update_is_told() -> None:
 
     def told(due: np.ndarray, made: np.ndarray, **own: np.ndarray) -> str:
         states = after | {"teacher": due}, after | own | {"teacher": made}
-        return averaged_weights("teacher", before, *states, ["other", "student"], 2**-52)
+        found = averaged_weights("teacher", before, *states, ["other", "student"], 2**-52)
+        return found[0] if found else ""
 
     assert told(by_new, by_old) == "old" and told(by_old, by_new) == "new"
     assert told(by_new, 0.8 * before["teacher"] + 0.2 * after["student"]) == "otherwise"
-    assert told(by_new, by_new) == "" == told(by_old, by_old)
+    assert told(by_new, by_new) == "right" == told(by_old, by_old)
+    assert told(before["teacher"] + random.standard_normal(12), by_new) == ""
     # Weights that an update has made otherwise are in it, too.
     student = after["student"] + 0.01
-    assert told(by_new, 0.9 * before["teacher"] + 0.1 * student, student=student) == ""
+    assert told(by_new, 0.9 * before["teacher"] + 0.1 * student, student=student) == "right"
+
+
+def test_the_share_of_an_average_is_as_exact_as_its_type() -> None:
+    """1 - 0.9999 is 1.00016e-4 in float32: an average that begins at zero is as far off, and little beside its weights."""
+    random = np.random.default_rng(7)
+    before = {"teacher": np.zeros(12), "student": random.standard_normal(12)}
+    after = {"teacher": 1e-4 * before["student"], "student": before["student"]}
+    trained, eps = ["student"], 2**-23
+    for share, due in ((float(1 - np.float32(0.9999)), "right"), (1.1e-4, "otherwise")):
+        made = after | {"teacher": share * before["student"]}
+        how, size = averaged_weights("teacher", before, after, made, trained, eps) or ("", 0.0)
+        assert how == due and size == pytest.approx(np.linalg.norm(before["student"]))
+        row = Measure(0, "buffers", "teacher", 1e-4 * size, abs(share - 1e-4) * size, share / 1e-4, 0.0)
+        told = [Measure(0, followed.OF_WEIGHTS[how], "teacher", size, 0.0)]
+        stage = followed_stage._normwise(
+            "buffers",
+            {0: [row]},
+            [0],
+            Rounding(eps, False, 4, 64),
+            followed_stage._averages_told_apart(told),
+            sizes=followed_stage._sizes_of_averages(told),
+        )
+        assert stage.status == ("agrees" if due == "right" else "differs"), stage
 
 
 def test_a_loss_that_is_divided_by_another_number_at_each_step_is_told() -> None:

@@ -63,6 +63,8 @@ _MEANS, _VARIANCES = ("moving_mean", "running_mean"), ("moving_variance", "runni
 _CHANNELS = 8.0
 # What buffers are made of is no more than so many times larger; of so many units of rounding is what should be zero.
 _LARGER, _NOTHING = 10.0, 8.0
+# How many times as far averages move that differ by more than how their share is rounded, beyond 1.
+_MOVED = 2e-2
 # Of more tensors some are named.
 _NAMED = 4
 # What rounding of weights makes of a small update, as a share of it.
@@ -155,6 +157,7 @@ def followed_stages(reference: RunRecord, candidate: RunRecord) -> list[Followed
             passes,
             told_apart,
             through,
+            _sizes_of_averages(measures),
             _farthest(by_stage.get("update", {})) if name == "buffers" else {},
         )
         for name in ("gradients", "buffers")
@@ -311,12 +314,13 @@ def _normwise(
     rounding: Rounding,
     told_apart: Mapping[int, Mapping[str, bool]] = {},
     through: Mapping[int, Mapping[str, float]] = {},
+    sizes: Mapping[int, Mapping[str, float]] = {},
     besides: Mapping[int, float] = {},
 ) -> FollowedStage:
     """Gradients, or buffers: tensors that products have made, by their norms.
 
     told_apart: of each step, buffers that differ by what flips do not make, and whether rounding makes it neither. through: of each step, as `_wider`.
-    besides: of each step, by what norm they may be off for another reason.
+    sizes: of each step, the norm of what averages of weights are made of. besides: of each step, by what norm they may be off for another reason.
     """
     if not by_step:
         words = "the models have none" if steps and name == "buffers" else "at no step with the same samples"
@@ -331,7 +335,9 @@ def _normwise(
         total = math.sqrt(sum(each.reference**2 for each in rows))
         more = besides.get(step, 0.0)
         smooth = [rounding.smooth * through.get(step, {}).get(each.tensor, 1.0) for each in rows]
-        made_of = _made_of(rows, _NOTHING * rounding.eps) if name == "buffers" else [total] * len(rows)
+        made_of = [total] * len(rows)
+        if name == "buffers":
+            made_of = _made_of(rows, _NOTHING * rounding.eps, sizes.get(step, {}))
         allowed = [
             limit * (each.reference + of) + more
             for each, limit, of in zip(rows, smooth, made_of, strict=True)
@@ -437,28 +443,42 @@ def _averages_told_apart(measures: Sequence[Measure]) -> dict[int, dict[str, boo
     found: dict[int, dict[str, bool]] = {}
     moved: dict[int, dict[str, float]] = {}
     for each in measures:
-        if each.stage in OF_WEIGHTS.values():
+        if each.stage in OF_WEIGHTS.values() and each.stage != OF_WEIGHTS["right"]:
             found.setdefault(each.step, {})[each.tensor] = True
         elif each.stage == AVERAGED["momentum"]:
             moved.setdefault(each.step, {})[each.tensor] = each.factor
     alike = {s: of for s, of in moved.items() if len(of) > 1 and np.ptp([*of.values()]) <= _ALIKE}
+    # A share as small as 1e-4 has few digits itself.
+    surely = [step for step, of in alike.items() if all(abs(times - 1) > _MOVED for times in of.values())]
     for step, of in alike.items():
         for name in of:
-            found.setdefault(step, {}).setdefault(name, len(alike) >= _SEVERAL)
+            found.setdefault(step, {}).setdefault(name, len(surely) >= _SEVERAL and step in surely)
     return found
 
 
-def _made_of(rows: Sequence[Measure], rounding: float) -> list[float]:
+def _sizes_of_averages(measures: Sequence[Measure]) -> dict[int, dict[str, float]]:
+    """By step and tensor the norm of what an average of weights is made of."""
+    found: dict[int, dict[str, float]] = {}
+    for each in measures:
+        if each.stage in OF_WEIGHTS.values():
+            found.setdefault(each.step, {})[each.tensor] = each.reference
+    return found
+
+
+def _made_of(rows: Sequence[Measure], rounding: float, averages: Mapping[str, float]) -> list[float]:
     """Of each buffer how large what it is made of may be beside itself.
 
     A mean is made of values as large as the square root of the variance beside it, and that of squares of the mean. Of others nothing is known: they
-    are made of nothing that is much larger than they are, unless they are no more than rounding of all together; rounding: relative.
+    are made of nothing that is much larger than they are, unless they are no more than rounding of all together; rounding: relative. averages: of
+    weights, what they are made of.
     """
     total = math.sqrt(sum(each.reference**2 for each in rows))
     sizes = {each.tensor: each.reference for each in rows}
     found = []
     for each in rows:
-        if (beside := _beside(each.tensor, _VARIANCES, _MEANS)) in sizes:
+        if each.tensor in averages:
+            found.append(averages[each.tensor])
+        elif (beside := _beside(each.tensor, _VARIANCES, _MEANS)) in sizes:
             found.append(sizes[beside] ** 2)
         elif (beside := _beside(each.tensor, _MEANS, _VARIANCES)) in sizes:
             # Of as many elements as a layer has channels.

@@ -24,6 +24,8 @@ _CLEARLY = 4.0
 _CLOSE = 1e-2
 # What is left of a fit is rounding, of an average or an update, in units of its norm.
 _LEFT = 64.0
+# What rounding makes of the shares of an average.
+_UNITS_OF_SHARE = 2.0
 # A tensor of fewer elements may be a number times its weights by chance.
 _ELEMENTS = 8
 # A tensor of as many is none, where this share of what it differs by is left at most.
@@ -179,10 +181,11 @@ def averaged_weights(
     made: Mapping[str, Any],
     trained: Sequence[str],
     eps: float,
-) -> str:
-    """How a running average of a trained tensor's weights comes out otherwise: 'old' where the candidate's takes in its weights before the update, and
-    the reference's those after it, 'new' where it is the other way round, 'otherwise' where it is neither; '' where it is no such average, or
-    comes out as it should.
+) -> tuple[str, float] | None:
+    """How a running average of a trained tensor's weights comes out, and the norm of what it is made of; None where it is no such average.
+
+    'old' where the candidate's takes in its weights before the update, and the reference's those after it, 'new' where it is the other way round,
+    'otherwise' where it is neither, and 'right' where it comes out as it should.
 
     Args:
         name: of the average.
@@ -198,12 +201,16 @@ def averaged_weights(
             shares, *_ = np.linalg.lstsq(taken, right, rcond=None)
             if _norm(right - taken @ shares) > rounding or abs(shares.sum() - 1) > _CLOSE:
                 continue
-            off = _norm(wrong - here @ shares)
-            if _norm(wrong - contrary @ shares) <= min(rounding, off / _CLEARLY):
-                return how
+            size, off = _norm(taken), _norm(wrong - here @ shares)
+            # Of 1 - 0.999 in float32 a share has few digits.
+            least = rounding + _UNITS_OF_SHARE * eps * size
+            if off > _UNITS_OF_SHARE * eps * size and _norm(wrong - contrary @ shares) <= min(
+                rounding, off / _CLEARLY
+            ):
+                return how, size
             # A line through few elements may fit by chance.
-            return "otherwise" if off > rounding and right.size >= _ELEMENTS else ""
-    return ""
+            return "otherwise" if off > least and right.size >= _ELEMENTS else "right", size
+    return None
 
 
 def _noise(gradients: Iterable[Any], eps: float) -> float:

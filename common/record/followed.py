@@ -59,6 +59,7 @@ THROUGH = "weights of other optimizers"
 # A running average that moves otherwise, as `fits.averaged` has it; an average of weights that comes out otherwise, as `fits.averaged_weights` has it.
 AVERAGED = {"momentum": "momentum of average", "variance": "variance of average"}
 OF_WEIGHTS = {
+    "right": "average of weights",
     "old": "average of old weights",
     "new": "average of new weights",
     "otherwise": "another average of weights",
@@ -89,7 +90,7 @@ class Measure:
     reference's is closest. residual: the L2 norm of what is then left; of updates, beyond what rounding of the weights makes. ulps: of updates and slots, which are elementwise, the
     largest |difference| in units of rounding: eps (|r| + rms(r)), after 4 eps |weight| for the rounding of the weight itself.
     Of the stages that say what a difference is made of (`ADDED` to `OF_WEIGHTS`), factor: the number that was found, and
-    reference: of `ADDED` the norm of the weights, of `THROUGH` the share.
+    reference: of `ADDED` the norm of the weights, of `THROUGH` the share, of `OF_WEIGHTS` the norm of what the average is made of.
     only: 'reference' or 'candidate' where the other has no such tensor, or "".
     """
 
@@ -401,8 +402,9 @@ class Follower:
             name = each.tensor
             if fit := averaged(before[name], due[name], made[name], self._eps):
                 found.append(Measure(step, AVERAGED[fit[0]], name, 1.0, 0.0, fit[1]))
-            if how := averaged_weights(name, before, after, now, trained, self._eps):
-                found.append(Measure(step, OF_WEIGHTS[how], name, 1.0, 0.0))
+            if average := averaged_weights(name, before, after, now, trained, self._eps):
+                how, size = average
+                found.append(Measure(step, OF_WEIGHTS[how], name, size, 0.0))
         return found
 
     def _through(self, step: int, after: State, now: State) -> list[Measure]:
