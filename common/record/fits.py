@@ -199,7 +199,9 @@ def averaged_weights(
         old, new, own = (np.stack([start, _exact(state[other]).ravel()], 1) for state in (before, due, made))
         for taken, here, contrary, how in ((new, own, old, "old"), (old, old, own, "new")):
             shares, *_ = np.linalg.lstsq(taken, right, rcond=None)
-            if _norm(right - taken @ shares) > rounding or abs(shares.sum() - 1) > _CLOSE:
+            # Of what begins at zero nothing says what is kept of it.
+            adds_up = abs(shares.sum() - 1) <= _CLOSE if np.any(start) else 0 < shares[1] <= 1
+            if _norm(right - taken @ shares) > rounding or not adds_up:
                 continue
             size, off = _norm(taken), _norm(wrong - here @ shares)
             # Of 1 - 0.999 in float32 a share has few digits.
