@@ -125,9 +125,7 @@ class Recorder(ScriptRecorder):
                 f"a recorder takes a keras.Model, or a layer, and received a {type(model).__name__}; make its variables weights of one"
                 " (self.add_weight)"
             )
-        # A trainer that is only called part by part is never built itself.
-        parts = [layer for layer in names.layers(model).values() if layer is not model]
-        if not model.weights or not (model.built or (parts and all(layer.built for layer in parts))):
+        if not model.weights or not (model.built or _has_built_parts(model)):
             raise RecordError(
                 f"{model.name} has no weights yet: call it on a batch before making its recorder; if you have, it holds tf.Variables, which"
                 " Keras 3 neither sees nor trains: make them by self.add_weight"
@@ -487,6 +485,12 @@ class Recorder(ScriptRecorder):
         ignored = {} if self._mapping is None else self._mapping.ignored.keras
         kept = {name: array for name, array in arrays.items() if name not in ignored and SEEDS not in name}
         return {f"tensors/{name}": array for name, array in kept.items()}
+
+
+def _has_built_parts(model: keras.layers.Layer) -> bool:
+    """Whether all layers of a model are built: a trainer that is only called part by part is never built itself."""
+    parts = names.layers(model).values()
+    return bool(parts) and all(layer.built for layer in parts)
 
 
 def _tensor_of(variable: Any) -> Any:

@@ -223,7 +223,7 @@ class Follower:
         # By slot and tensor by which the reference's slots are multiplied, where it is of the other framework.
         self._placed: dict[str, Mapping[str, float]] = {}
         # Whether an optimizer of the script's own keeps its momentum as the reference does; None: not seen yet.
-        self._as_there: bool | None = None
+        self._same_momentum: bool | None = None
         self._before: State = {}
         self._given: set[str] = set()
         self._trained: set[str] = set()
@@ -347,12 +347,12 @@ class Follower:
         after, now, before = self._tensors(step + 1), self._live.tensors_now(), self._before
         kept, own = self._slots(step + 1), self._live.slots_now()
         self._ended = own
-        if self._other:
+        for slot in own.keys() & kept.keys() if self._other else ():
             # TensorFlow's optimizers make theirs with their first update.
-            for slot in own.keys() & kept.keys():
+            if not own[slot].keys() <= self._placed.get(slot, {}).keys():
                 self._placed[slot] = {**self._live.slot_factors(slot), **self._placed.get(slot, {})}
-        if self._as_there is None and self._other:
-            self._as_there = self._is_as_there(kept.get(_MOMENTUM, {}), own.get(_MOMENTUM, {}))
+        if self._same_momentum is None and self._other:
+            self._same_momentum = self._is_same_momentum(kept.get(_MOMENTUM, {}), own.get(_MOMENTUM, {}))
         alone = [slots[slot] for slots in (kept, own) for slot in slots if not self._shared(slot, kept, own)]
         # TensorFlow's update is given its gradients before those are seen that show what the script adds.
         unsure = self._adds.keys() ^ self._gave.keys()
@@ -445,11 +445,11 @@ class Follower:
 
     def _factor(self, slot: str, tensor: str) -> float:
         """By which a slot of the reference's is multiplied; NaN where that is not known."""
-        if not self._other or (slot == _MOMENTUM and self._as_there):
+        if not self._other or (slot == _MOMENTUM and self._same_momentum):
             return 1.0
         return self._placed[slot].get(tensor, math.nan)
 
-    def _is_as_there(self, kept: State, own: State) -> bool | None:
+    def _is_same_momentum(self, kept: State, own: State) -> bool | None:
         """Whether momentum that an update of the script's own has begun is the reference's as it is, and not what the optimizer's base would keep: only
         one has the rate in it. None where nothing shows yet.
         """
@@ -469,7 +469,7 @@ class Follower:
         """How many times larger the factor of a slot was at the step before, as a velocity was made by the rate of then; and will be as this step
         ends, where the script changes its rate only after the slots are placed.
         """
-        if slot != _MOMENTUM or not self._other or self._as_there or not 0 < step < len(self._rates):
+        if slot != _MOMENTUM or not self._other or self._same_momentum or not 0 < step < len(self._rates):
             return 1.0, 1.0
         before, now = float(self._rates[step - 1]), float(self._rates[step])
         if not (math.isfinite(before) and math.isfinite(now) and before and now):

@@ -270,9 +270,13 @@ def rows(keras: Sequence[ParameterGroup], torch: Sequence[ParameterGroup]) -> li
         ]
         every = itertools.chain.from_iterable(_making(each, whole.shape) for each in alike)
         ways = [*itertools.islice(every, _MOST_RUNS if named else 1)]
-        told = _told_by_name(whole.name, [[info.name for info in members] for members, _ in ways])
-        if ways and (told is not None or not named):
-            members, rule = ways[told or 0]
+        place = (
+            _told_by_name(whole.name, [[info.name for info in members] for members, _ in ways])
+            if named
+            else 0
+        )
+        if ways and place is not None:
+            members, rule = ways[place]
             left = [info for info in left if info not in members]
             doubt = f"{len(members)} tensors of Keras's in one of torch's, by shapes and order"
             names = tuple(info.name for info in members)

@@ -150,8 +150,7 @@ def _mapped(models: TracedModels, given: Path | None) -> Mapping:
             ways = itertools.product(_in_orders(ours), _in_orders(theirs))
             every = [each for sides in ways for each in _in_layouts(propose(*sides, hints), ours)]
             proposed = min(every, key=lambda each: outputs_apart(each, models.keras, models.torch, *probes))
-        proposed = _with_constants(proposed, models)
-        refined = refine(proposed, models.keras, models.torch, *probes)
+        refined = refine(_with_constants(proposed, models), models.keras, models.torch, *probes)
         turned = _in_order_of_axes(refined, ours)
         if turned != refined and _apart(turned, models, probes) < _apart(refined, models, probes):
             refined = refine(turned, models.keras, models.torch, *probes)

@@ -105,15 +105,18 @@ def propose(keras: Outline, torch: Outline, hints: Mapping | None = None) -> Map
 
 
 def other_ways(keras: Outline, torch: Outline, hints: Mapping | None, than: Mapping) -> Iterator[Mapping]:
-    """Yield what else is proposed where something is found before all others, with no more tensors left over; arguments as of `propose`, and what is
-    known already.
+    """Yield what else is proposed where something is found before all others, with no more tensors left over; arguments as of `propose`, and the
+    proposal that is known.
     """
     hints = hints or Mapping(keras=keras.target, torch=torch.target)
-    seen = {frozenset((pair.keras, pair.torch) for pair in than.tensors)}
+    most, seen = (
+        _mismatches(than, keras, torch),
+        {frozenset((pair.keras, pair.torch) for pair in than.tensors)},
+    )
     for every, first in ((None, None), *_WAYS):
         other = _proposed(keras, torch, hints, every, first)
         names = frozenset((pair.keras, pair.torch) for pair in other.tensors)
-        if names not in seen and _mismatches(other, keras, torch) <= _mismatches(than, keras, torch):
+        if names not in seen and _mismatches(other, keras, torch) <= most:
             seen.add(names)
             yield other
 

@@ -86,10 +86,13 @@ class BufferSearch:
         place = Place(own, due, True, trace.injections, trace.reference.activations)
         measure = partial(self._apart, trace, {tensor.name})
         deviating = DeviatingTensor(bench, NOWHERE, [], measure, tensor.deviation)
+
+        def behind() -> tuple[float, float]:
+            left = measure()
+            return left, left
+
         # What an edit makes of one pass says nothing of the next.
-        found = structural_causes(
-            deviating, lambda: (left := measure(), left), place, lambda changes: True, edits=False
-        )
+        found = structural_causes(deviating, behind, place, lambda changes: True, edits=False)
         return [replace(each.explanation, layers=(layer,)) for each in found]
 
     def _move_alike(self, tensors: Sequence[TensorComparison]) -> bool:

@@ -147,9 +147,8 @@ class ComparedPoints:
         return apart[:1] if self._is_made_elsewhere(trace, points[apart[0]], training) else []
 
     def behind(self, place: str, training: bool) -> Callable[[], tuple[float, float]]:
-        """What measures how far that is off now which torch makes of a point, by itself; of outputs, and of the last point, these.
-
-        And the point in the same pass: 0 where it cannot be compared so.
+        """What measures in one pass how far that is off now which torch makes of a point, by itself (of outputs, and of the last point, these); and how far
+        the point itself is, 0 where it cannot be compared so.
         """
         trace, points = self._bench.trace(training), self._points()
         tap = points[place].torch if place in points else None

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -18,6 +19,8 @@ from parity.common.external.pairs.bench import Bench
 from parity.common.external.pairs.points import Point, Segment, paired_layers
 from parity.common.external.process.pass_result import Arrays
 from parity.common.spec.external.rules import parse_rule
+
+T = TypeVar("T")
 
 
 class Reversible(Protocol):
@@ -65,11 +68,7 @@ class DeviatingTensor:
 
     def deviation_with(self, changes: Sequence[Reversible] = ()) -> float:
         """Return its deviation with changes; infinite where they cannot be made, or the pass fails."""
-        try:
-            with made(self.bench, changes):
-                return self.measure()
-        except ExternalModelError:
-            return float("inf")
+        return measured_with(self.bench, changes, self.measure, math.inf)
 
     def by_experiment(self, deviation: float, how: str = "") -> str:
         """Return the evidence of an experiment after which it has another deviation."""
@@ -83,6 +82,15 @@ def made(bench: Bench, changes: Sequence[Reversible]) -> Iterator[None]:
         for change in changes:
             stack.callback(change.make(bench).make, bench)
         yield
+
+
+def measured_with(bench: Bench, changes: Sequence[Reversible], measure: Callable[[], T], failed: T) -> T:
+    """What is measured with changes; `failed` where they cannot be made, or the pass fails."""
+    try:
+        with made(bench, changes):
+            return measure()
+    except ExternalModelError:
+        return failed
 
 
 def by_setting(suspect: Difference, confidence: Confidence, evidence: str) -> Explanation:

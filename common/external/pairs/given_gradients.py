@@ -388,7 +388,7 @@ def _common_factors(
         found = {name: float((value * theirs[name]).sum()) / squares[name] for name, value in moved.items()}
         apart = [tensor_deviation(found.get(name, 1.0) * value, theirs[name]) for name, value in ours.items()]
         if factors and limits.LIVE_FLOAT64 < max(apart, default=0.0) <= limits.SCRIPT_FACTOR:
-            digits = 2  # a decay is of the weights, which the update before has made others
+            digits = 3  # a decay is of the weights, which the update before has made others
         elif not found or not max(apart) <= limits.LIVE_FLOAT64:
             return None
         factors.append(found)
@@ -396,9 +396,12 @@ def _common_factors(
     if len(factors) < 2:
         return None
     steps = f"at steps {step} to {step + len(factors) - 1}"
-    evidence = "by experiment: both were given the same gradients, and nothing else differs in these updates"
+    left = (
+        "nothing else differs" if digits > 3 else "little else differs (a decay of weights that differ since)"
+    )
+    evidence = f"by experiment: both were given the same gradients, and {left} in these updates"
     by_step = [{*_rounded(each.values(), digits)} for each in factors]
-    confidence: Confidence = "confirmed" if digits > 2 else "likely"
+    confidence: Confidence = "confirmed" if digits > 3 else "likely"
     if all(len(each) == 1 for each in by_step):
         told = ", ".join(f"{factor:.6g}" for (factor,) in by_step)
         text = f"torch's updates of all tensors are those of Keras times one number: {told} {steps}"

@@ -18,7 +18,13 @@ from parity.common.base.words import listed
 from parity.common.diagnosis import limits
 from parity.common.external.pairs.bench import Bench, compared
 from parity.common.external.pairs.code_edits import fitting_edit, fitting_edits, told_edits
-from parity.common.external.pairs.explain import Attribution, DeviatingTensor, Reversible, made
+from parity.common.external.pairs.explain import (
+    Attribution,
+    DeviatingTensor,
+    Reversible,
+    made,
+    measured_with,
+)
 from parity.common.external.pairs.places import (
     CAUSE,
     Place,
@@ -37,6 +43,8 @@ from parity.common.external.pairs.view import OF_ORDER, ONLY_ORDER, View
 _LINE = re.compile(r"[^ ,]+\.py:\d+")
 # How a text speaks of a table that Keras has in place of a tensor of torch's.
 _TABLE = re.compile(r"where Keras takes a tensor of \S+ numbers")
+# What is off behind a place and at it where a pass fails.
+_FAILED = (math.inf, math.inf)
 # A training step may call the model several times; of more calls no more are put right.
 _CALLS = 8
 
@@ -189,19 +197,10 @@ def _follows(
 ) -> bool:
     """Whether what follows agrees with several operations put right at once, and all that agreed before still does."""
     changes = view.replacements(calls)
-    follows = bool(changes) and _left(view.bench, changes, behind)[0] <= limits.LIVE_FLOAT64
-    return follows and keeps(changes)
-
-
-def _left(
-    bench: Bench, changes: Sequence[Reversible], measure: Callable[[], tuple[float, float]]
-) -> tuple[float, float]:
-    """What deviations are left with changes; infinite where they cannot be made, or the pass fails."""
-    try:
-        with made(bench, changes):
-            return measure()
-    except ExternalModelError:
-        return math.inf, math.inf
+    if not changes:
+        return False
+    after, _ = measured_with(view.bench, changes, behind, _FAILED)
+    return after <= limits.LIVE_FLOAT64 and keeps(changes)
 
 
 def _best_of(
@@ -220,7 +219,7 @@ def _best_of(
         changes = view.replacements([substitution])
         if not changes:
             continue
-        after, here = _left(view.bench, changes, behind)
+        after, here = measured_with(view.bench, changes, behind, _FAILED)
         follows = after <= limits.LIVE_FLOAT64
         agrees = follows or (
             here <= limits.LIVE_FLOAT64 and tensor.deviation_with(changes) <= limits.LIVE_FLOAT64
@@ -279,15 +278,9 @@ def causes_of_loss(bench: Bench, places: Sequence[tuple[Place, Callable[[], floa
     (place, deviation), *others = places
     view, was = View(bench, place), deviation()
 
-    def with_changes(changes: Sequence[Reversible], measure: Callable[[], float]) -> float:
-        try:
-            with made(bench, changes):
-                return measure()
-        except ExternalModelError:
-            return math.inf  # an operation takes no such numbers, as a length below 0
-
     def with_change(change: Reversible, measure: Callable[[], float]) -> float:
-        return with_changes([change], measure)
+        # An operation may take no such numbers, as a length below 0.
+        return measured_with(bench, [change], measure, math.inf)
 
     def holds(substitution: Substitution, moved: Place, measure: Callable[[], float]) -> bool:
         value = found_again(recorded(bench, 0, moved), substitution)
@@ -316,7 +309,7 @@ def causes_of_loss(bench: Bench, places: Sequence[tuple[Place, Callable[[], floa
     def with_edits(edits: Sequence[Reversible]) -> float:
         left = 0.0
         for _, measure in places:
-            left = max(left, with_changes(edits, measure))
+            left = max(left, measured_with(bench, edits, measure, math.inf))
             if left > limits.LIVE_FLOAT64:
                 break
         return left

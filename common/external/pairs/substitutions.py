@@ -94,8 +94,8 @@ class Substitutions:
 
     @property
     def of_keras_alone(self) -> tuple[list[float], list[str], list[float]]:
-        """A few numbers, and the names of operations, that Keras has on the way to the place, and torch has not; these with the numbers that
-        such operations are given.
+        """A few numbers, and the names of operations, that Keras has on the way to the place, and torch has not; then these numbers once more, with
+        those that such operations are given, whether or not torch has them elsewhere.
         """
         both = [made.parts() for made in self._made()]
         if len(both) < len(self._ends):

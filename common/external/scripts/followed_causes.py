@@ -68,8 +68,14 @@ def common_factor(rows: Sequence[Measure]) -> float | None:
 
 def told_factor(rows: Sequence[Measure]) -> float | None:
     """The `common_factor` of gradients that they differ by, those that are hardly more than rounding left out; None where as much is left beside it."""
-    factor, least = common_factor(rows), limits.SCRIPT_FACTOR * _norm(row.reference for row in rows)
-    return factor if factor and _is_all(factor, [row for row in rows if row.reference > least]) else None
+    factor = common_factor(rows)
+    return factor if factor and _is_all(factor, _beyond_rounding(rows)) else None
+
+
+def _beyond_rounding(rows: Sequence[Measure]) -> list[Measure]:
+    """Gradients without those that may be zero but for rounding, as of the bias before a norm."""
+    least = limits.SCRIPT_FACTOR * _norm(row.reference for row in rows)
+    return [row for row in rows if row.reference > least]
 
 
 def _is_all(factor: float, rows: Sequence[Measure]) -> bool:
@@ -145,11 +151,7 @@ def weighed(measures: Sequence[Measure], factors: Mapping[int, float]) -> str:
 
 def _sizes(measures: Sequence[Measure], factors: Mapping[int, float]) -> list[float]:
     """By which number loss and gradients are the reference's, of each step; none where it is not one number, or steps are few."""
-    found = {}
-    for step, rows in _gradients(measures).items():
-        # A gradient that is zero but for rounding, as of the bias before a norm, is no multiple.
-        least = limits.SCRIPT_FACTOR * _norm(row.reference for row in rows)
-        found[step] = common_factor([row for row in rows if row.reference > least])
+    found = {step: common_factor(_beyond_rounding(rows)) for step, rows in _gradients(measures).items()}
     agree = all(
         factor is not None and abs(factor - factors.get(step, math.nan)) <= limits.SCRIPT_FACTOR * abs(factor)
         for step, factor in found.items()
@@ -255,22 +257,27 @@ def of_update(
     if not factor:
         return f"the candidate's step leaves {listed([*off], _SHOWN)} as they are: not in its optimizer's groups, frozen, or with a rate of 0"
     updates = [each for each in measures if each.stage == "update" and each.reference]
-    factors = [each.factor for each in updates if each.tensor in off]
+    apart = [each for each in updates if each.tensor in off]
     is_every = len(off) == len({each.tensor for each in updates} or rows)
-    if np.ptp([factor, *factors]) > _VARIES * abs(factor):
+    if np.ptp([factor, *(each.factor for each in apart)]) > _VARIES * abs(factor):
         which = "every tensor" if is_every else listed(sorted(off), _SHOWN)
-        by_step: dict[int, list[Measure]] = {}
-        for each in updates:
-            if each.tensor in off and each.ulps > units:
-                by_step.setdefault(each.step, []).append(each)
-        found = [each.factor for several in by_step.values() for each in several] or factors
-        text = f"the updates of {which} are {min(found):.4g} to {max(found):.4g} times the reference's, by the step"
-        if len(off) > 1 and all(_one_factor(each) is not None for each in by_step.values()):
-            return f"{text}, all of them by one number at each: another learning rate of theirs, as of a schedule that goes otherwise or is stepped elsewhere"
-        return f"{text}: no other learning rate, but something that is added (weight decay), kept (momentum) or clipped there"
+        return _varying(which, [each for each in apart if each.ulps > units] or apart)
     if is_every:
         return f"every update is {factor:.6g} times the reference's, of equal gradients and slots: another learning rate than the one recorded"
     return f"the updates of {listed(sorted(off), _SHOWN)} are {factor:.6g} times the reference's, and the others agree: another learning rate of their group"
+
+
+def _varying(which: str, updates: Sequence[Measure]) -> str:
+    """What updates differ by that are another number times the reference's at each step; which: of what tensors."""
+    factors = [each.factor for each in updates]
+    text = f"the updates of {which} are {min(factors):.4g} to {max(factors):.4g} times the reference's, by the step"
+    by_step: dict[int, list[Measure]] = {}
+    for each in updates:
+        by_step.setdefault(each.step, []).append(each)
+    several = len({each.tensor for each in updates}) > 1
+    if several and all(_one_factor(rows) is not None for rows in by_step.values()):
+        return f"{text}, all of them by one number at each: another learning rate of theirs, as of a schedule that goes otherwise or is stepped elsewhere"
+    return f"{text}: no other learning rate, but something that is added (weight decay), kept (momentum) or clipped there"
 
 
 def _is_decay(decayed: Mapping[str, float], off: Sequence[Measure]) -> bool:
