@@ -417,7 +417,7 @@ def biases(
         ours, *alone[0] = alone[0]
         fits = [theirs for theirs in alone[1] if theirs.shape == ours.shape]
         # One of several projections, which stand in an axis of their own on one side.
-        fits = fits or [theirs for theirs in alone[1] if _ways(ours, theirs)]
+        fits = fits or [theirs for theirs in alone[1] if ways_of(ours, theirs)]
         others = [info for info in alone[0] if info.shape == ours.shape]
         near = [
             theirs
@@ -438,7 +438,7 @@ def biases(
         taken = {ours.name, theirs.name}
         found = [pair for pair in found if not taken.intersection((*pair.keras, *pair.torch))]
         source: Source = "order" if doubt else "shape"
-        rule = _ways(ours, theirs)[0]
+        rule = ways_of(ours, theirs)[0]
         found.append(Pair(keras=(ours.name,), torch=(theirs.name,), rule=rule, source=source, doubt=doubt))
     return found
 
@@ -647,7 +647,7 @@ def by_use(
             partner |= {one.layer: other.layer for one, other in zip(ours, theirs, strict=True)}
         elif len(ours) == len(theirs):
             theirs = _with_their_kernels(ours, theirs, partner)
-        rules = [rule for pair in zip(ours, theirs, strict=False) for rule in _ways(*pair)[:1]]
+        rules = [rule for pair in zip(ours, theirs, strict=False) for rule in ways_of(*pair)[:1]]
         if len(ours) != len(theirs) or len(rules) != len(ours):
             continue
         doubt = f"one of {len(ours)} of its size, {BY_USE}"
@@ -675,10 +675,10 @@ def _rules(ours: TensorInfo, theirs: TensorInfo) -> list[str]:
     """Those that take one shape to the other; of what is not trained, which may be a constant of one side, only by one name."""
     if not ours.trainable and ours.role != theirs.role:
         return []
-    return _ways(ours, theirs)
+    return ways_of(ours, theirs)
 
 
-def _ways(ours: TensorInfo, theirs: TensorInfo) -> list[str]:
+def ways_of(ours: TensorInfo, theirs: TensorInfo) -> list[str]:
     """Rules that take one shape to the other, the likeliest first."""
     every = ["same"]
     # Batch statistics are kept in the shape in which they are broadcast.

@@ -16,10 +16,11 @@ import numpy as np
 from parity.common.base.errors import ExternalModelError
 from parity.common.base.words import listed
 from parity.common.diagnosis.limits import ROUNDED_CONSTANT
+from parity.common.external.mapping.by_effect import ByEffect
 from parity.common.external.mapping.copies import like_their_copies
 from parity.common.external.mapping.left_over import BY_USE, of_one_side
 from parity.common.external.mapping.propose import other_ways, propose
-from parity.common.external.mapping.trial import AGREES
+from parity.common.external.mapping.trial import AGREES, Bench
 from parity.common.external.mapping.verification import outputs_apart, refine
 from parity.common.external.process.layouts import to_torch_input
 from parity.common.external.process.objective import step_of
@@ -155,8 +156,10 @@ def _mapped(models: TracedModels, given: Path | None) -> Mapping:
         if turned != refined and _apart(turned, models, probes) < _apart(refined, models, probes):
             refined = refine(turned, models.keras, models.torch, *probes)
         if refined.doubtful and _apart(refined, models, probes) > AGREES:
+            with Bench(refined, models.keras, models.torch, *probes) as bench:
+                told = ByEffect(bench).mapping()
             # What is fused may have taken the place of what is not.
-            for other in other_ways(ours, theirs, hints, proposed):
+            for other in [told] if told else other_ways(ours, theirs, hints, proposed):
                 found = refine(_with_constants(other, models), models.keras, models.torch, *probes)
                 if _apart(found, models, probes) <= AGREES:
                     refined = found

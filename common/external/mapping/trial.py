@@ -183,7 +183,7 @@ class Bench:
         if self._found is None:
             self.run(pairs, inject=False, shared=False)
         assert self._found is not None
-        views = self._views(pairs, expected, self._found)
+        views = self.views(pairs, expected, self._found)
         injected: Arrays = {}
         for place, one, other in self.taps(pairs, expected, self._found):
             if self.parts[place].observed and len(one) == len(other):
@@ -193,7 +193,7 @@ class Bench:
                         injected[b] = array
         return injected
 
-    def _views(self, pairs: Sequence[Pair], expected: PassResult, found: PassResult) -> Views:
+    def views(self, pairs: Sequence[Pair], expected: PassResult, found: PassResult) -> Views:
         return Views(
             (expected.activations[one[0]], found.activations[other[0]])
             for _, one, other in self.taps(pairs, expected, found)
@@ -214,7 +214,7 @@ class Bench:
             if self._found is None:
                 raise
             return Trial(dict.fromkeys(range(len(self.parts)), math.inf), math.inf)
-        views = self._views(pairs, expected, found)
+        views = self.views(pairs, expected, found)
         deviations: dict[int, float] = {}
         for place, one, other in self.taps(pairs, expected, found):
             calls = list(zip(one, other, strict=False))
@@ -222,7 +222,7 @@ class Bench:
             known = [value for value in far if value is not None]
             if self.parts[place].observed and known and len(known) == len(calls):
                 deviations[place] = max(known)
-        return Trial(deviations, _outputs_apart(views, expected.outputs, found.outputs))
+        return Trial(deviations, outputs_deviation(views, expected.outputs, found.outputs))
 
     def spoiled(self, pairs: Sequence[Pair], indices: Sequence[int], inject: bool = True) -> Trial:
         """A trial with other values in the torch tensors of some pairs."""
@@ -306,7 +306,7 @@ def _apart(views: Views, keras: Array, torch: Array) -> float | None:
     return None if block_of(keras, torch) is None else 0.0
 
 
-def _outputs_apart(views: Views, keras: Arrays, torch: Arrays) -> float:
+def outputs_deviation(views: Views, keras: Arrays, torch: Arrays) -> float:
     """The largest deviation of a Keras output from the torch output that is nearest to it."""
     far = []
     for one in keras.values():
