@@ -20,7 +20,7 @@ from parity.common.external.mapping.by_effect import ByEffect
 from parity.common.external.mapping.copies import like_their_copies
 from parity.common.external.mapping.left_over import BY_USE, of_one_side
 from parity.common.external.mapping.propose import other_ways, propose
-from parity.common.external.mapping.trial import AGREES, Bench
+from parity.common.external.mapping.trial import AGREES, Bench, constant_of
 from parity.common.external.mapping.verification import outputs_apart, refine
 from parity.common.external.process.layouts import to_torch_input
 from parity.common.external.process.objective import step_of
@@ -155,14 +155,17 @@ def _mapped(models: TracedModels, given: Path | None) -> Mapping:
         turned = _in_order_of_axes(refined, ours)
         if turned != refined and _apart(turned, models, probes) < _apart(refined, models, probes):
             refined = refine(turned, models.keras, models.torch, *probes)
-        if refined.doubtful and _apart(refined, models, probes) > AGREES:
-            with Bench(refined, models.keras, models.torch, *probes) as bench:
-                told = ByEffect(bench).mapping()
+        if left_of(refined, models.outlines) or (
+            refined.doubtful and _apart(refined, models, probes) > AGREES
+        ):
+            told = _told(refined, models, probes)
             # What is fused may have taken the place of what is not.
-            for other in [told] if told else other_ways(ours, theirs, hints, proposed):
+            for other in itertools.chain(told, other_ways(ours, theirs, hints, proposed)):
                 found = refine(_with_constants(other, models), models.keras, models.torch, *probes)
-                if _apart(found, models, probes) <= AGREES:
+                agree = _apart(found, models, probes) <= AGREES and not left_of(found, models.outlines)
+                if agree or (other in told and _open(found) < _open(refined)):
                     refined = found
+                if agree:
                     break
         return like_their_copies(_with_own_constants(refined, models, probes), models.outlines)
     mapping = read_mapping(given)
@@ -189,6 +192,23 @@ def _with_constants(mapping: Mapping, models: TracedModels) -> Mapping:
         taken = {info.name for info in left}
         unmapped[side] = tuple(name for name in unmapped[side] if name not in taken)
     return mapping.model_copy(update={"tensors": (*mapping.tensors, *found), "unmapped": Names(**unmapped)})
+
+
+def _told(mapping: Mapping, models: TracedModels, probes: tuple[Arrays, Arrays]) -> list[Mapping]:
+    """A mapping with other pairs of tensors, by what each of them does: of those that are in doubt or have no counterpart, else of all."""
+    settled = [
+        pair for pair in mapping.tensors if pair.source == "hand" or constant_of(pair.rule) is not None
+    ]
+    with Bench(mapping, models.keras, models.torch, *probes) as bench:
+        known = [pair for pair in mapping.tensors if pair.doubt is None or pair in settled]
+        ways = [ByEffect(bench, pairs) for pairs in (known, settled)]
+        every = itertools.chain((way.mapping() for way in ways), (way.nearest() for way in ways[:1]))
+        return [*itertools.islice(filter(None, every), 1)]
+
+
+def _open(mapping: Mapping) -> tuple[int, int]:
+    """How many tensors have no counterpart, and how many pairs are in doubt."""
+    return len(mapping.unmapped.keras) + len(mapping.unmapped.torch), len(mapping.doubtful)
 
 
 def _apart(mapping: Mapping, models: TracedModels, probes: tuple[Arrays, Arrays]) -> float:

@@ -222,7 +222,7 @@ class Bench:
             known = [value for value in far if value is not None]
             if self.parts[place].observed and known and len(known) == len(calls):
                 deviations[place] = max(known)
-        return Trial(deviations, outputs_deviation(views, expected.outputs, found.outputs))
+        return Trial(deviations, _outputs_apart(views, expected.outputs, found.outputs))
 
     def spoiled(self, pairs: Sequence[Pair], indices: Sequence[int], inject: bool = True) -> Trial:
         """A trial with other values in the torch tensors of some pairs."""
@@ -306,7 +306,7 @@ def _apart(views: Views, keras: Array, torch: Array) -> float | None:
     return None if block_of(keras, torch) is None else 0.0
 
 
-def outputs_deviation(views: Views, keras: Arrays, torch: Arrays) -> float:
+def _outputs_apart(views: Views, keras: Arrays, torch: Arrays) -> float:
     """The largest deviation of a Keras output from the torch output that is nearest to it."""
     far = []
     for one in keras.values():
