@@ -30,9 +30,10 @@ _EQUAL = 10 * AGREES
 # Pieces of a side that are told, and for how long.
 _MOST, _SECONDS = 400, 20.0
 # Of cutting tensors into pieces.
-_WAYS = 16
+_WAYS = 48
 
 _Effects = Sequence[tuple[Piece, Array]]
+_Told = tuple[Piece, Piece]
 
 
 class ByEffect:
@@ -45,7 +46,6 @@ class ByEffect:
     def __init__(self, bench: Bench, known: Sequence[Pair]) -> None:
         """known: pairs of the mapping that stay."""
         self.bench, self.known, mapping = bench, known, bench.mapping
-        self._deadline = time.monotonic() + _SECONDS
         self._whole: Sequence[Sequence[Piece]] = [[], []]
         passes = bench.run(mapping.tensors, inject=False, shared=False)
         self._views = bench.views(mapping.tensors, *passes)
@@ -59,6 +59,7 @@ class ByEffect:
 
     def mapping(self) -> Mapping | None:
         """The mapping with the pairs that are told; None where the models differ, or nothing tells."""
+        self._deadline = time.monotonic() + _SECONDS
         try:
             for pieces in itertools.islice(self._ways(), _WAYS) if self._names else ():
                 if found := self._by(pieces):
@@ -86,7 +87,7 @@ class ByEffect:
             return None
         return None
 
-    def _with(self, told: Sequence[tuple[Piece, Piece]]) -> Mapping | None:
+    def _with(self, told: Sequence[_Told]) -> Mapping | None:
         """The mapping with the pairs of tensors whose pieces are told; None where no rule has them so."""
         pairs = pairs_of(told, self._infos[0], self._infos[1])
         if pairs is None:
@@ -122,20 +123,32 @@ class ByEffect:
         self.open = [list(side) for side in pieces]
         self._whole = pieces
         self._draw()
-        told: list[tuple[Piece, Piece]] = []
+        told: list[_Told] = []
+        agree = self._agree()
         while any(self.open):
-            if not self._agree() or time.monotonic() > self._deadline:
+            if not agree or time.monotonic() > self._deadline:
                 return None
-            found = self._told(*self._effects())
-            if not found:
-                return None
+            alone, ties = self._told(*self._effects())
+            # What nothing tells apart is mostly in the same order.
+            before = dict(self.values)
+            self._set_apart([*alone, *ties])
+            agree = bool(alone or ties) and self._agree()
+            found = [*alone, *ties]
+            if not agree and ties:
+                self.values = before
+                found = alone or ties[:1]
+                self._set_apart(found)
+                agree = self._agree()
             for pair in found:
-                values = self._drawn(pair[0], pair[0].place)
                 for side, piece in enumerate(pair):
-                    self.values[piece] = values
                     self.open[side].remove(piece)
             told += found
-        return self._with(told)
+        return self._with(told) if agree else None
+
+    def _set_apart(self, told: Sequence[_Told]) -> None:
+        """Give pairs of pieces values of their own."""
+        for pair in told:
+            self.values |= dict.fromkeys(pair, self._drawn(pair[0], pair[0].place))
 
     def _shapes(self, pair: Pair) -> list[list[tuple[int, ...]]]:
         return [
@@ -202,7 +215,7 @@ class ByEffect:
                 if not any(piece.place):
                     worker.write(self._state(side, piece))
         self._base = [self._outputs(side) for side in (0, 1)]
-        return deviation(*self._base) <= _EQUAL
+        return _is_one(*self._base)
 
     def _effects(self) -> tuple[_Effects, _Effects]:
         """Of each open piece of both sides what a change of it adds to the outputs."""
@@ -219,24 +232,34 @@ class ByEffect:
             ours, theirs = threads.map(of, (0, 1))
         return ours, theirs
 
-    def _told(self, ours: _Effects, theirs: _Effects) -> list[tuple[Piece, Piece]]:
-        """Pairs of pieces that do the same and that no other does; where there are none, one of several; [] where one has no counterpart."""
-        alone: list[tuple[Piece, Piece]] = []
-        ties: list[tuple[Piece, Piece]] = []
-        base = self._base[0]
-        for piece, does in ours:
-            same, partners = (
+    def _told(self, ours: _Effects, theirs: _Effects) -> tuple[list[_Told], list[_Told]]:
+        """Pairs of pieces that do the same and that no other does; and of several that do, in their order. None, where one has no counterpart."""
+        base, classes = self._base[0], list[tuple[_Effects, _Effects]]()
+        left = [list(ours), list(theirs)]
+        while left[0]:
+            piece, does = left[0][0]
+            same = [
                 [
-                    other
-                    for other, makes in effects
-                    if other.key == piece.key and deviation(base + does, base + makes) <= _EQUAL
+                    each
+                    for each in effects
+                    if each[0].key == piece.key and _is_one(base + does, base + each[1])
                 ]
-                for effects in (ours, theirs)
-            )
-            if len(same) != len(partners):
-                return []
-            (alone if len(same) == 1 else ties).append((piece, partners[0]))
-        return alone or ties[:1]
+                for effects in left
+            ]
+            if len(same[0]) != len(same[1]):
+                return [], []
+            gone = {each[0] for alike in same for each in alike}
+            left = [[each for each in effects if each[0] not in gone] for effects in left]
+            classes.append((same[0], same[1]))
+        pairs = [[(one[0], other[0]) for one, other in zip(*both, strict=True)] for both in classes]
+        return [each[0] for each in pairs if len(each) == 1], [
+            pair for each in pairs if len(each) > 1 for pair in each
+        ]
+
+
+def _is_one(ours: Array, theirs: Array) -> bool:
+    """Whether outputs are the same but for rounding."""
+    return deviation(ours, theirs) <= _EQUAL
 
 
 def _changed(value: Array) -> Array:

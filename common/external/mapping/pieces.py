@@ -5,9 +5,10 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
+import re
 import zlib
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,7 +26,8 @@ _COMPARED_SIZE = 4_000_000
 # Axes of a tensor that are divided, and in how many parts in all.
 _AXES, _MOST_PARTS = 2, 64
 # So many choices of cuts are looked at.
-_STATES = 4_000
+_STATES, _WAYS = 4_000, 32
+_MATRIX = 2
 _DOUBT = "told from the others of its shape by what it does alone"
 
 
@@ -50,8 +52,9 @@ class Piece:
         whole[at] = _arranged(value, self.shape) if isinstance(value, np.ndarray) else value
 
 
-# Of each side by shape: the cuts.
-_Way = dict[tuple[int, Shape], Shape]
+# A side's tensors of one shape; and how they are cut.
+_Group = tuple[int, Shape]
+_Way = dict[_Group, Shape]
 
 
 def ways_to_cut(left: Sequence[Sequence[TensorInfo]]) -> Iterator[list[list[Piece]]]:
@@ -61,35 +64,99 @@ def ways_to_cut(left: Sequence[Sequence[TensorInfo]]) -> Iterator[list[list[Piec
         for side, infos in enumerate(left)
         for shape, count in Counter(info.shape for info in infos).items()
     }
+    for way in itertools.chain(itertools.islice(_by_parts(counts), _WAYS), _by_common_axes(counts)):
+        yield [
+            [piece for info in infos for piece in _pieces(info, way[side, info.shape])]
+            for side, infos in enumerate(left)
+        ]
+
+
+def _by_parts(counts: Mapping[_Group, int]) -> Iterator[_Way]:
+    """Yield cuts with which both sides have as many pieces of each size, by cutting what has no counterpart into what has."""
     keys = _keys(counts)
     choices = {shape: _divisions(shape, keys) for _, shape in counts}
     whole: _Way = {group: (1,) * len(group[1]) for group in counts}
-    seen, waiting = {frozenset(whole.items())}, [(0, 0, whole)]
+    seen, waiting = {frozenset(whole.items())}, [(0, 0, 0, whole)]
     while waiting and len(seen) < _STATES:
         *_, way = heapq.heappop(waiting)
-        totals = _totals(counts, way)
-        unequal = [key for key in {*totals[0], *totals[1]} if totals[0][key] != totals[1][key]]
+        unequal = _unequal(counts, way)
         if not unequal:
-            yield [
-                [piece for info in infos for piece in _pieces(info, way[side, info.shape])]
-                for side, infos in enumerate(left)
-            ]
+            yield way
             continue
         # The largest ones of which a side has more.
         key = max(unequal, key=lambda key: (math.prod(key), key))
-        side = int(totals[1][key] > totals[0][key])
         for group, cuts in way.items():
-            if group[0] == side and _key(_part(group[1], cuts)) == key:
+            if group[0] == unequal[key] and _key(_part(group[1], cuts)) == key:
                 for finer in choices[group[1]]:
                     other = way | {group: finer}
                     state = frozenset(other.items())
                     if math.prod(_part(group[1], finer)) < math.prod(key) and state not in seen:
                         seen.add(state)
                         pieces = sum(counts[each] * math.prod(other[each]) for each in counts)
-                        heapq.heappush(waiting, (pieces, len(seen), other))
+                        heapq.heappush(waiting, (_apart(counts, other), pieces, len(seen), other))
 
 
-def _totals(counts: Mapping[tuple[int, Shape], int], way: _Way) -> list[Counter[Shape]]:
+def _by_common_axes(counts: Mapping[_Group, int]) -> Iterator[_Way]:
+    """Yield cuts along one axis of all that have their other axes in common, whatever its sizes, into what these have in common; of a stack
+    all that it holds.
+    """
+    whole: _Way = {group: (1,) * len(group[1]) for group in counts}
+    unequal = _unequal(counts, whole)
+    # Of each tensor: the other axes, that along which it is a stack, and the one that is cut.
+    choices: dict[_Group, list[tuple[Shape, int | None, int]]] = {
+        (side, shape): [
+            (_key([size for place, size in enumerate(shape) if place not in (stack, axis)]), stack, axis)
+            for stack in (None, *(range(len(shape)) if len(shape) > _MATRIX else ()))
+            for axis in range(len(shape))
+            if axis != stack
+        ]
+        for side, shape in counts
+        if _key(shape) in unequal
+    }
+    for _ in range(len(choices)):
+        of = [
+            {choice[0] for (side, _), each in choices.items() if side == which for choice in each}
+            for which in (0, 1)
+        ]
+        choices = {
+            group: [choice for choice in each if choice[0] and choice[0] in of[0] & of[1]]
+            for group, each in choices.items()
+        }
+    for chosen in itertools.islice(itertools.product(*choices.values()), _STATES):
+        way, numbers = dict(whole), dict[Shape, int]()
+        common: dict[Shape, int] = {}
+        for (side, shape), (rest, _, axis) in zip(choices, chosen, strict=True):
+            common[rest] = math.gcd(common.get(rest, 0), shape[axis])
+            numbers[rest] = numbers.get(rest, 0) + (1 - 2 * side) * math.prod(shape) * counts[side, shape]
+        if any(numbers.values()):
+            continue
+        for group, (rest, stack, axis) in zip(choices, chosen, strict=True):
+            cuts = [1] * len(group[1])
+            if stack is not None:
+                cuts[stack] = group[1][stack]
+            cuts[axis] = group[1][axis] // common[rest]
+            way[group] = tuple(cuts)
+        if not _unequal(counts, way):
+            yield way
+
+
+def _apart(counts: Mapping[_Group, int], way: _Way) -> int:
+    """How many numbers are in pieces of which a side has more."""
+    totals = _totals(counts, way)
+    return sum(abs(totals[0][key] - totals[1][key]) * math.prod(key) for key in {*totals[0], *totals[1]})
+
+
+def _unequal(counts: Mapping[_Group, int], way: _Way) -> dict[Shape, int]:
+    """The keys of which a side has more pieces, with that side."""
+    totals = _totals(counts, way)
+    return {
+        key: int(totals[1][key] > totals[0][key])
+        for key in {*totals[0], *totals[1]}
+        if totals[0][key] != totals[1][key]
+    }
+
+
+def _totals(counts: Mapping[_Group, int], way: _Way) -> list[Counter[Shape]]:
     """How many pieces of each key a side has."""
     found = [Counter[Shape](), Counter[Shape]()]
     for (side, shape), cuts in way.items():
@@ -97,13 +164,14 @@ def _totals(counts: Mapping[tuple[int, Shape], int], way: _Way) -> list[Counter[
     return found
 
 
-def _keys(counts: Mapping[tuple[int, Shape], int]) -> set[Shape]:
+def _keys(counts: Mapping[_Group, int]) -> set[Shape]:
     """The sizes that parts may have: those of the tensors; and of those of which one side has more, what stacks of them hold, and what two of
     these have in common that differ along one axis.
     """
-    totals = _totals(counts, {group: (1,) * len(group[1]) for group in counts})
-    odd = {shape for _, shape in counts if totals[0][_key(shape)] != totals[1][_key(shape)]}
-    found = {_key(shape) for shape in odd} | {_key(shape[1:]) for shape in odd if len(shape) > 2}
+    unequal = _unequal(counts, {group: (1,) * len(group[1]) for group in counts})
+    odd = {shape for _, shape in counts if _key(shape) in unequal}
+    found = {_key(shape) for shape in odd}
+    found |= {key[:axis] + key[axis + 1 :] for key in found if len(key) > _MATRIX for axis in range(len(key))}
     common = set()
     for one, other in itertools.combinations(found, 2):
         both = Counter(one) & Counter(other)
@@ -119,7 +187,7 @@ def _pieces(info: TensorInfo, cuts: Shape) -> list[Piece]:
     return [Piece(_key(shape), (info.name,), "", shape, cuts, place) for place in places]
 
 
-def _key(shape: Shape) -> Shape:
+def _key(shape: Iterable[int]) -> Shape:
     return tuple(sorted(size for size in shape if size != 1))
 
 
@@ -141,8 +209,8 @@ def _divisions(shape: Shape, keys: Collection[Shape]) -> list[Shape]:
 
 def is_plain(pair: Pair, ours: Sequence[Shape], theirs: Sequence[Shape]) -> bool:
     """Whether a rule, for tensors of these shapes, only gives axes another order, and parts another place."""
-    if max(len(ours), len(theirs)) > 1:
-        return not pair.parsed.shared_by_one and "->" in pair.rule and "(" not in pair.rule
+    if "->" in pair.rule or max(len(ours), len(theirs)) > 1:
+        return "->" in pair.rule and not pair.parsed.shared_by_one
     if sum(map(math.prod, ours)) > _COMPARED_SIZE:
         return pair.rule in ("same", "transpose", "conv")
     if _key(ours[0]) != _key(theirs[0]):
@@ -212,7 +280,7 @@ def pairs_of(
         ]
         if not rules:
             return None
-        found.append(_pair(tuple(ours), tuple(theirs), rules))
+        found.append(_pair(ours, theirs, sorted(rules, key=lambda rule: not _is_stock(rule))))
     return found
 
 
@@ -264,13 +332,19 @@ def _rules(ours: Sequence[TensorInfo], theirs: Sequence[TensorInfo]) -> Sequence
                 kept.append(f"{letter}={'+'.join(str(part[axis]) for part in parts)}")
                 found.append(f"{pattern}; {' '.join(kept)}")
     shapes = [[info.shape for info in side] for side in (ours, theirs)]
-    # A kernel has its outputs first in torch.
-    return sorted((rule for rule in found if fits(rule, *shapes)), key=lambda rule: not _is_turned(rule))
+    return [rule for rule in found if fits(rule, *shapes)]
 
 
-def _is_turned(rule: str) -> bool:
-    ours, theirs = (side.split() for side in rule.partition(";")[0].split(" -> "))
-    return [name for name in ours if name != "n"][::-1] == [name for name in theirs if name != "n"]
+def _is_stock(rule: str) -> bool:
+    """Whether kernels of layers are so: inputs and outputs last in Keras, and in torch outputs and inputs first."""
+    ours, theirs = (
+        (re.findall(r"[a-m]", side) for side in rule.partition(";")[0].split("->"))
+        if "->" in rule
+        else ([], [])
+    )
+    return rule in ("transpose", "conv", "depthwise") or (
+        len(ours) > 1 and theirs == [*ours[:-3:-1], *ours[:-2]]
+    )
 
 
 def _pair(keras: Sequence[str], torch: Sequence[str], rules: Sequence[str]) -> Pair:
