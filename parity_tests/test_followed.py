@@ -77,9 +77,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def told(folder: Path, first: str, second: str, by: str = "mapping.yaml") -> tuple[Comparison, Diagnosis]:
     """Both judgements, which never contradict each other."""
-    mapping = read_mapping(folder / by)
+    mapping = read_mapping(folder / by) if by else None
     pair = [read_record(folder / name) for name in (first, second)]
-    if "keras" in f"{first} {second}" or first == "two" or by != "mapping.yaml":
+    if mapping is not None and ("keras" in f"{first} {second}" or first == "two" or by != "mapping.yaml"):
         pair = [mapped(record, mapping) for record in pair]
     comparison, diagnosis = judge(pair).comparisons[0], diagnose_recorded(pair[0], pair[1])
     assert comparison.verdict == diagnosis.verdict
@@ -108,6 +108,42 @@ CASES = [
     ("keras", "keras_loop_scaled", [("loss", 0)]),
     ("runs/reference", "runs/candidate", []),
 ]
+
+
+@pytest.fixture(scope="session")
+def inner(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Scripts that update several times between two recorded steps."""
+    folder = tmp_path_factory.mktemp("inner")
+    command = [sys.executable, "-m", "parity_tests.recorded.followed_torch", str(folder), "inner"]
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=_ENVIRONMENT, timeout=300)
+    assert ended.returncode == 0, ended.stderr
+    return folder
+
+
+def test_of_several_updates_the_last_is_the_recorded_one(inner: Path) -> None:
+    """An evaluation that trains by the recorded optimizer, and puts the weights back, changes no record."""
+    own, same = (read_record(inner / name) for name in ("own", "same"))
+    assert np.array_equal(own.columns["gradient_norm"], same.columns["gradient_norm"])
+    first = [record.state("first_gradients") for record in (own, same)]
+    assert first[0] and all(np.array_equal(array, first[1][name]) for name, array in first[0].items())
+    comparison = judge([own, same]).comparisons[0]
+    assert comparison.verdict == "parity", comparison.reason
+
+
+@pytest.mark.parametrize(
+    ("reference", "candidate", "due"),
+    [
+        *((first, f"{second}_0.0", []) for first in ("own", "same") for second in ("own", "same")),
+        ("epochs", "epochs_0.9", []),
+        ("epochs", "epochs_0.8", ["loss", "update"]),
+    ],
+)
+def test_a_step_of_several_updates_is_followed(
+    inner: Path, reference: str, candidate: str, due: list[str]
+) -> None:
+    comparison, diagnosis = told(inner, reference, f"{reference}_{candidate}", "")
+    assert comparison.verdict == ("divergent" if due else "parity"), comparison.reason
+    assert sorted(finding.stage for finding in diagnosis.findings) == due
 
 
 @pytest.mark.slow

@@ -180,9 +180,9 @@ class Recorder(ScriptRecorder):
         self._cost = 0.0
         self._before: list[tf.Variable] = []
         self._first = [_like(variable) for variable in self._live] if self.writes else []
-        # Written by the step, wherever it is computed: learning rate and norm of the gradient of the last updates, the
-        # last one first, and in the last row how many there were.
-        self._seen = tf.Variable(tf.fill([_TOGETHER + 1, 2], tf.constant(0.0, tf.float64)), trainable=False)
+        # Written by the step, wherever it is computed: learning rate, norm of the gradient and place of the optimizer of the last
+        # updates, the last one first, and in the last row how many there were.
+        self._seen = tf.Variable(tf.fill([_TOGETHER + 1, 3], tf.constant(0.0, tf.float64)), trainable=False)
         self._calls = 0
         self._updates: list[list[float]] = []
         # Read by the step: whether to take the norm, and whether to keep the gradients.
@@ -334,7 +334,8 @@ class Recorder(ScriptRecorder):
 
         # One branch, which is not taken at most steps: each operation of a graph has its price.
         taken = tf.cond(self._measuring, looked_at, lambda: tf.constant(NAN, tf.float64))
-        update = tf.stack([self._rate(optimizer), taken])
+        place = next((n for n, each in enumerate(self._optimizers) if each is optimizer), 0)
+        update = tf.stack([self._rate(optimizer), taken, tf.constant(place, tf.float64)])
         self._seen.assign(tf.concat([[update], self._seen[: _TOGETHER - 1], self._seen[_TOGETHER:] + 1], 0))
 
     def _replaced(self, gradients: list[Any], variables: Sequence[Any]) -> list[Any]:
@@ -466,16 +467,18 @@ class Recorder(ScriptRecorder):
 
     def _taken(self, seen: tf.Tensor, steps: int) -> list[list[float]]:
         """Learning rate and norm of the gradient of each of the last steps; NaN where it is not known which is whose."""
-        *updates, (calls, _) = seen.numpy().tolist()
+        *updates, (calls, *_) = seen.numpy().tolist()
         new, self._calls = int(calls) - self._calls, int(calls)
         if len(self._optimizers) > 1:
             rows = updates[: min(new, len(updates))]
-            rate = next((rate for rate, _ in rows if not math.isnan(rate)), NAN)
-            return [[rate, math.hypot(*(norm for _, norm in rows)) if rows else NAN]]
+            rate = next((rate for rate, *_ in rows if not math.isnan(rate)), NAN)
+            # Of several updates of one optimizer the last.
+            norms = {place: norm for _, norm, place in reversed(rows)}
+            return [[rate, math.hypot(*norms.values()) if rows else NAN]]
         # One step may have several updates, of which the last is taken.
         known = new == steps or (steps == 1 and new > 0)
         self._chunk = _TOGETHER if new == steps and self.count >= ALWAYS and not self._lag else 1
-        return updates[:steps][::-1] if known else [[NAN, NAN]] * steps
+        return [row[:2] for row in updates[:steps][::-1]] if known else [[NAN, NAN]] * steps
 
     def _final_state(self) -> State:
         tensors = names.tensors(self._model)

@@ -14,7 +14,9 @@ details, docs/reference/record.md what is written.
 
 from __future__ import annotations
 
+import functools
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -186,10 +188,14 @@ class Recorder(ScriptRecorder):
         )
         self._seen: dict[str, Any] = {}  # norms of the step at hand by name
         self._rate, self._cost, self._first = NAN, 0.0, True
-        self._seen_of: set[int] = set()  # optimizers whose gradients were seen in this step, by identity
-        # The gradients of the step at hand, where they are kept or compared, and the ranks' mean.
-        self._made: tuple[State, State] = {}, {}
-        self._first_gradients: State = {}
+        # By an optimizer's place: of how many updates of this step the gradients were seen; and whether of the one to come.
+        self._turns: Counter[int] = Counter()
+        self._seen_of: set[int] = set()
+        # By an optimizer's place, of its last update of the step at hand: the gradients' norm; the gradients, where they are kept or compared, and
+        # the ranks' mean; the gradients of the first step.
+        self._norms: dict[int, Tensor] = {}
+        self._made: dict[int, tuple[State, State]] = {}
+        self._first_gradients: dict[int, State] = {}
         self._ranks: tuple[Sequence[float], Sequence[Ids]] = (), ()  # as in `StepObservation`
         self._before: list[Tensor] = []
         self._copied = False  # whether `_before` holds the parameters before this step's update
@@ -206,7 +212,7 @@ class Recorder(ScriptRecorder):
         for each in self._optimizers:
             self._hooks += [
                 each.register_step_pre_hook(self._see_before),
-                each.register_step_post_hook(lambda *_: self._see_after()),
+                each.register_step_post_hook(lambda optimizer, *_: self._see_after(optimizer)),
             ]
         self._trained_at = -1
         if isinstance(kept, StateKeeper):
@@ -265,14 +271,15 @@ class Recorder(ScriptRecorder):
                 )
             held = {id(tensor) for group in optimizer.param_groups for tensor in group["params"]}
             trained = {name: tensor for name, tensor in trained.items() if id(tensor) in held}
-        key = id(optimizer) if self._several else 0
-        if key in self._seen_of or not self._looks:
+        place = self._place(optimizer)
+        if place in self._seen_of or not self._looks:
             return
         there = {name: tensor for name, tensor in trained.items() if tensor.grad is not None}
         # A rank may have none, and the others ask it for its share.
         if there or self._distributed:
-            self._seen_of.add(key)
-            self._see_gradients(trained, there)
+            self._seen_of.add(place)
+            self._turns[place] += 1
+            self._see_gradients(place, trained, there)
 
     def step(self, loss: Any = None, count: float = 0, ids: Any = None, *, loss_sum: Any = None) -> None:
         """A step is over, the parameters are updated.
@@ -291,6 +298,8 @@ class Recorder(ScriptRecorder):
         if self._several or not self._optimizers:
             self._see_parameters()
         self._end_gradients()
+        if self._norms:
+            self._seen["gradient"] = functools.reduce(torch.hypot, self._norms.values())
         sums, received = self._added()
         if self._layers is not None and self.taps_now:
             self._end_taps(self._layers.table())
@@ -300,6 +309,8 @@ class Recorder(ScriptRecorder):
         self._end_step(self._launched(sums), received, self._cost)
         self._seen, self._rate, self._cost, self._batch_ids = {}, NAN, 0.0, None
         self._seen_of.clear()
+        self._turns.clear()
+        self._norms.clear()
         if not self._optimizers:
             self._keep_parameters()
 
@@ -355,8 +366,9 @@ class Recorder(ScriptRecorder):
             return  # a closure, by which it will compute gradients of its own
         self.before_update(optimizer)
 
-    def _see_after(self) -> None:
-        """An optimizer has taken its step."""
+    def _see_after(self, optimizer: Any) -> None:
+        """An optimizer has taken its step; one that follows before the recorder's step ends is the one that is recorded."""
+        self._seen_of.discard(self._place(optimizer))
         if not self._several:
             self._observer.after_update()
             self._see_parameters()
@@ -371,6 +383,10 @@ class Recorder(ScriptRecorder):
     def _several(self) -> bool:
         return len(self._optimizers) > 1
 
+    def _place(self, optimizer: Any) -> int:
+        """Which of several optimizers one is; 0 of the only one."""
+        return next((n for n, each in enumerate(self._optimizers) if each is optimizer), 0)
+
     def _observed(self) -> StepObservation:
         observed = self._observer.observe()
         observed.norms, observed.ids = self._ranks
@@ -381,31 +397,28 @@ class Recorder(ScriptRecorder):
         return self.writes and not self._sharded and self.pace.wants(self.count)
 
     @torch.no_grad()
-    def _see_gradients(self, trained: dict[str, Tensor], there: dict[str, Tensor]) -> None:
-        """See those of the tensors that an update is of, and that have one."""
+    def _see_gradients(self, place: int, trained: dict[str, Tensor], there: dict[str, Tensor]) -> None:
+        """See those of the tensors that the update of the optimizer at a place is of, and that have one."""
         if self._first and not self._sharded and self.writes:
-            self._first_gradients |= {name: _array(_dense(t.grad)) for name, t in there.items()}
+            self._first_gradients[place] = {name: _array(_dense(t.grad)) for name, t in there.items()}
         began = time.perf_counter()
         if self._measures and there:
-            found = _norm([_dense(t.grad) for t in there.values()])
-            before = self._seen.get("gradient")
-            self._seen["gradient"] = found if before is None else torch.hypot(before, found)
+            self._norms[place] = _norm([_dense(t.grad) for t in there.values()])
             self._cost += time.perf_counter() - began
         if self._states is not None and self._states.wants(self.count):
-            self._keep_or_follow(self._exchange, trained, there)
+            self._keep_or_follow(self._exchange, place, trained, there)
 
     @torch.no_grad()
-    def _exchange(self, trained: dict[str, Tensor], there: dict[str, Tensor]) -> None:
+    def _exchange(self, place: int, trained: dict[str, Tensor], there: dict[str, Tensor]) -> None:
         """Keep the gradients; or measure them, and update by the reference's."""
         assert self._states is not None
-        own, mean = self._made
-        own |= {name: _array(_dense(whole(t.grad))) for name, t in there.items()}
-        if self._distributed and not self._sharded and isinstance(self._states, Follower):
-            mean |= self._mean_gradients(trained)
+        mean = self._distributed and not self._sharded and isinstance(self._states, Follower)
+        own = {name: _array(_dense(whole(t.grad))) for name, t in there.items()}
+        self._made[place] = own, self._mean_gradients(trained) if mean else {}
         if not self._several:
             self._end_exchange()
         self._states.place_slots(self.count)
-        for name, array in (self._states.given(self.count) or {}).items():
+        for name, array in (self._states.given(self.count, self._turns[place], place) or {}).items():
             parameter = trained.get(name)
             # One that was not used stays so where its gradient is zero, as Keras gives it.
             if parameter is not None and (parameter.grad is not None or np.any(array)):
@@ -414,15 +427,20 @@ class Recorder(ScriptRecorder):
     def _end_exchange(self) -> None:
         """The gradients of all optimizers are there."""
         assert self._states is not None
-        (own, mean), self._made = self._made, ({}, {})
-        self._states.saw(self.count, own, mean or None)
+        made, self._made = self._made, {}
+        own, mean = (
+            {name: array for both in made.values() for name, array in both[i].items()} for i in (0, 1)
+        )
+        updates = [self._turns[place] for place in range(len(self._optimizers))]
+        self._states.saw(self.count, own, mean or None, updates)
 
     def _end_gradients(self) -> None:
         """The step is over: hand on what is of all its optimizers together."""
-        if any(self._made):
+        if self._made:
             self._keep_or_follow(self._end_exchange)
         if self._first_gradients:
-            found, self._first_gradients, self._first = self._first_gradients, {}, False
+            found = {name: array for each in self._first_gradients.values() for name, array in each.items()}
+            self._first_gradients, self._first = {}, False
             if self._mapping is not None:
                 found = self._mapping.gradients_to_keras(found)
             self._state("first_gradients", _named(found))

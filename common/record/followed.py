@@ -42,6 +42,8 @@ from parity.common.spec.external import mapping as maps
 from parity.common.state.canonical import State, load_state, save_state
 
 STATES, GRADIENTS, MEASURES = "states", "gradients", "followed.jsonl"
+# Beside the state behind a step, how many updates each optimizer has made of it, where there were several.
+UPDATES = "updates"
 Stage = str  # 'gradients', 'update', 'buffers', 'slots/NAME', or one of those below
 # What the gradients would be, had they been reduced over the ranks.
 MEAN = "mean of gradients"
@@ -113,6 +115,8 @@ class StateKeeper:
     def __init__(self, folder: Path, live: Live) -> None:
         """`folder`: of the record, which need not be there yet."""
         self._folder, self._live, self._saw = folder, live, -1
+        self._gradients: State = {}  # of the step that was seen last
+        self._updates: Sequence[int] = ()  # as `saw` has them, of the step that is over
         self._bytes = 0
         self._kept: set[int] = set()
         self._written = -1  # the last step before which the state was
@@ -125,8 +129,8 @@ class StateKeeper:
         return self._saw >= 0
 
     def wants(self, step: int) -> bool:
-        """Whether this step's gradients are wanted, and were not seen yet."""
-        return step in self._kept and step > self._saw
+        """Whether this step's gradients are wanted."""
+        return step in self._kept
 
     def begin(self, step: int) -> None:
         """A step begins, or the one before the first that is not taken."""
@@ -149,23 +153,31 @@ class StateKeeper:
     def place_slots(self, step: int) -> None:
         """Nothing is placed in a reference."""
 
-    def given(self, step: int) -> State | None:
+    def given(self, step: int, turn: int = 0, optimizer: int = 0) -> State | None:
         """The gradients to update by; None: those that there are."""
         return None
 
-    def saw(self, step: int, gradients: State, mean: State | None = None) -> None:
-        """Keep the gradients of a step."""
-        self._saw = step
-        self._save(GRADIENTS, step, gradients)
+    def saw(
+        self, step: int, gradients: State, mean: State | None = None, updates: Sequence[int] = ()
+    ) -> None:
+        """Keep the gradients of a step; again, those of a later update of it. updates: how many each optimizer has made of it by then."""
+        self._saw, self._gradients, self._updates = step, gradients, updates
 
     def end(self, step: int) -> None:
-        """The step is over; what it left is written when the next one begins."""
+        """The step is over: write its gradients; what it left is written when the next one begins."""
+        if self._saw == step:
+            self._save(GRADIENTS, step, self._gradients)
+        else:
+            self._updates = ()
+        self._gradients = {}
 
     def _write(self, step: int) -> None:
         self._written = step
         slots = {f"slots/{s}/{n}": a for s, of in self._live.slots_now().items() for n, a in of.items()}
         tensors = {f"tensors/{name}": array for name, array in self._live.tensors_now().items()}
-        self._save(STATES, step, tensors | slots)
+        several = any(each > 1 for each in self._updates)
+        updates = {UPDATES: np.array(self._updates, np.int64)} if several else {}
+        self._save(STATES, step, tensors | slots | updates)
 
     def _save(self, kind: str, step: int, state: State) -> None:
         path = _path(self._folder, kind, step)
@@ -194,6 +206,7 @@ class Follower:
         """
         self.identity = identity_of(reference)
         self._measures: list[Measure] = []
+        self._of_gradients: list[Measure] = []  # of the step at hand, by its last update
         info = read_header(reference).spec
         if not isinstance(info, ScriptInfo) or not (reference / STATES).is_dir():
             raise RecordError(f"follow: {reference} has no states; record that script with states=True")
@@ -241,8 +254,8 @@ class Follower:
         self._left: Slots = {}
 
     def wants(self, step: int) -> bool:
-        """Whether this step is followed and its gradients were not seen yet."""
-        return step in self.steps and not self._seen
+        """Whether this step is followed."""
+        return step in self.steps
 
     def begin(self, step: int) -> None:
         """A step begins: the model starts from the reference's weights and buffers.
@@ -294,17 +307,28 @@ class Follower:
             self._begun = both
             self._live.put_slots(both)
 
-    def given(self, step: int) -> State | None:
-        """The gradients to update by: the reference's, with what the script adds to them."""
-        if step not in self.steps:
+    def given(self, step: int, turn: int | None = None, optimizer: int = 0) -> State | None:
+        """The gradients to update by: the reference's, with what the script adds to them.
+
+        They are those of the last update of a step. turn: which of the step an optimizer's update is, from 1 on; None where it gets none for those
+        that come before, as an evaluation makes them that trains and puts the weights back.
+        """
+        if step not in self.steps or (turn is not None and turn < self._last_turn(step, optimizer)):
             return None
         self._gave = self._adds
         given = {name: self._with_added(name, array, 1) for name, array in self._gradients(step).items()}
         self._updated_by = self._updated_by[0], given
         return given
 
-    def saw(self, step: int, gradients: State, mean: State | None = None) -> None:
-        """Measure the gradients that the candidate made; mean: over its ranks, where there are several."""
+    def _last_turn(self, step: int, optimizer: int) -> int:
+        """How many updates the reference's optimizer has made of a step; 1 where that is not known."""
+        updates = load_state(_path(self.reference, STATES, step + 1)).get(UPDATES, ())
+        return int(updates[optimizer]) if optimizer < len(updates) else 1
+
+    def saw(
+        self, step: int, gradients: State, mean: State | None = None, updates: Sequence[int] = ()
+    ) -> None:
+        """Measure the gradients that the candidate made; again, those of a later update of the step. mean: over its ranks, where there are several."""
         ours = self._gradients(step)
         self._given, self._trained, self._seen = {*ours}, {*ours, *gradients}, True
         known = {name: array for name, array in gradients.items() if name not in self._own}
@@ -315,16 +339,18 @@ class Follower:
             self._adds = {}
         if not self._adds and self._shown and differ(ours, known, self._eps):
             self._adds = self._shown  # beside what differs otherwise, they are not seen
+        found = []
         for name, times in self._adds.items():
             norm = float(np.linalg.norm(np.asarray(self._before[name], np.float64)))
-            self._measures.append(Measure(step, ADDED, name, norm, 0.0, times))
+            found.append(Measure(step, ADDED, name, norm, 0.0, times))
         known = {name: self._with_added(name, array, -1) for name, array in known.items()}
-        self._measures += measured(step, "gradients", ours, known)
+        found += measured(step, "gradients", ours, known)
         carried = carried_gradients(ours, known, self._updated_by[0], self._eps)
-        self._measures += [Measure(step, CARRIED, name, 1.0, 0.0) for name in carried]
+        found += [Measure(step, CARRIED, name, 1.0, 0.0) for name in carried]
         if mean is not None:
             averaged = {name: self._with_added(name, mean[name], -1) for name in known}
-            self._measures += measured(step, MEAN, ours, averaged)
+            found += measured(step, MEAN, ours, averaged)
+        self._of_gradients = found
 
     def _shows(self, step: int, adds: Mapping[str, float]) -> bool:
         """Whether an update without so many times the weights would be seen to lack them: else, and where no update before was, they are not taken
@@ -344,6 +370,7 @@ class Follower:
         """The step is over: measure the update, the slots and the buffers."""
         if step not in self.steps or not self._seen:
             return
+        self._measures += self._of_gradients
         after, now, before = self._tensors(step + 1), self._live.tensors_now(), self._before
         kept, own = self._slots(step + 1), self._live.slots_now()
         self._ended = own

@@ -1,6 +1,6 @@
 """PyTorch loops in the style of public examples, in float32, that follow each other. `... followed_torch OUT first|second`.
 
-`first` writes the references and what follows them, `second` what follows Keras's.
+`first` writes the references and what follows them, `second` what follows Keras's, `inner` steps of several updates.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -182,6 +183,38 @@ def two(out: Path, fault: str, **options: Any) -> None:
     train(out, model, [sgd, adagrad], fault, True, **options)
 
 
+def inner(out: Path, kind: str, momentum: float = 0.0, **options: Any) -> None:
+    """Several updates between two recorded steps: "same", "own": an evaluation fine-tunes and puts the weights back, by the same optimizer or by one of its
+    own; "epochs": a step is three updates.
+    """
+    images, classes, _ = map(torch.from_numpy, data())
+    torch.manual_seed(3)
+    model = Convnet(False)
+    optimizer = torch.optim.SGD(model.parameters(), 0.05, momentum)
+    tuner = optimizer if kind == "same" else torch.optim.SGD(model.parameters(), 0.05)
+
+    def update(ids: Any, by: torch.optim.Optimizer, clips: bool = False) -> Tensor:
+        by.zero_grad()
+        loss = functional.cross_entropy(model(images[ids]), classes[ids])
+        loss.backward()
+        if clips:
+            recorder.gradients()
+            nn.utils.clip_grad_norm_(model.parameters(), 2 * CLIPPED)
+        by.step()
+        return loss
+
+    with Recorder(out, model, optimizer, **options) as recorder:
+        for step, ids in enumerate(batches("follow" in options)):
+            if step % 4 == 0 and kind != "epochs":
+                before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+                for some in (np.sort(ids)[:3], np.sort(ids)[3:9]):
+                    update(some, tuner)
+                model.load_state_dict(before)
+            for _ in range(3 if kind == "epochs" else 1):
+                loss = update(ids, optimizer, kind != "epochs")
+            recorder.step(loss, count=BATCH, ids=ids)
+
+
 def gpt(out: Path, fault: str = "", shuffled: bool = False, **options: Any) -> None:
     """AdamW with clipping."""
     torch.manual_seed(4)
@@ -212,6 +245,13 @@ def page(folder: Path) -> None:
 
 def main(folder: Path, part: str) -> None:
     """All scripts."""
+    if part == "inner":
+        for kind in ("own", "same", "epochs"):
+            inner(folder / kind, kind, 0.9 * (kind == "epochs"), states=True, every=1)
+        for kind, momentum in (("same", 0.0), ("own", 0.0), ("epochs", 0.9), ("epochs", 0.8)):
+            for reference in ("epochs",) if kind == "epochs" else ("own", "same"):
+                inner(folder / f"{reference}_{kind}_{momentum}", kind, momentum, follow=folder / reference)
+        return
     if part == "second":
         mapping = folder / "mapping.yaml"
         for fault in CROSS:
