@@ -146,6 +146,20 @@ def test_a_step_of_several_updates_is_followed(
     assert sorted(finding.stage for finding in diagnosis.findings) == due
 
 
+@pytest.mark.parametrize("candidate", ["estimated", "put", "nothing"])
+@pytest.mark.parametrize("reference", ["estimated", "put", "nothing"])
+def test_what_is_done_after_the_last_step_is_judged(inner: Path, reference: str, candidate: str) -> None:
+    comparison, diagnosis = told(inner, reference, f"{reference}_{candidate}", "")
+    if reference == "put":
+        # It may have trained its weights on, which no rounding of one step limits.
+        assert comparison.verdict == "parity", comparison.reason
+        assert "and the final state are not judged" in comparison.unjudged
+        return
+    due = [] if candidate == reference else [("final state", None)]
+    assert [(finding.stage, finding.step) for finding in diagnosis.findings] == due
+    assert "began with and the steps between are not judged" in comparison.unjudged
+
+
 @pytest.mark.slow
 def test_the_first_gradients_of_several_optimizers_are_kept(runs: Path) -> None:
     found = read_record(runs / "two").state("first_gradients")

@@ -27,6 +27,7 @@ from parity.common.parity.followed import (
     Status,
     check_followed,
     first_gradients_stage,
+    followed_final,
     followed_stages,
     followed_steps,
     is_followed,
@@ -42,6 +43,7 @@ from parity.common.parity.rounding import (
 )
 from parity.common.parity.sample_ids import SplitAudit, audit, first_unequal_step, has_ids
 from parity.common.record import RunRecord
+from parity.common.record.followed import FINAL
 from parity.common.spec import ScriptInfo
 from parity.common.spec.imported_loss import ImportedLoss
 from parity.common.state.canonical import State, tensor_of
@@ -443,16 +445,19 @@ def _compare_followed(
 ) -> Comparison:
     """Judge a run that followed the reference, by what it made of each followed step."""
     stages, steps = followed_stages(reference, candidate), followed_steps(candidate)
+    stages.append(followed_final(reference, candidate, stages))
     stages.append(followed_evaluation(reference, candidate, stages, steps))
     for stage in stages:
         if stage.status != "not recorded":
-            throughout = "the end" if stage.name == EVALUATION else "every followed step"
+            throughout = "the end" if stage.name in (EVALUATION, FINAL) else "every followed step"
             where = f"{throughout if stage.step is None else f'step {stage.step}'}: {stage.text}"
             passed = stage.status in ("agrees", "undecided")
             checks.append(Check(stage.name, passed, stage.deviation, stage.allowed, where))
     failed = [check for check in checks if not check.passed]
     unknown = [stage for stage in stages if stage.status == "undecided"]
-    absent = [s.name for s in stages if s.status == "not recorded" and s.name not in ("buffers", EVALUATION)]
+    absent = [
+        s.name for s in stages if s.status == "not recorded" and s.name not in ("buffers", FINAL, EVALUATION)
+    ]
     verdict: Verdict = "divergent" if failed else "inconclusive" if unknown or absent else "parity"
     if failed:
         # What is made from something that differs comes after what differs by itself.
@@ -471,12 +476,15 @@ def _compare_followed(
         reason = "; ".join(parts)
     else:
         reason = "each followed step by itself is what rounding makes of it"
+    final, evaluation = stages[-2:]
     rest = "the steps between and the final state"
-    if stages[-1].status != "not recorded":
+    if final.status != "not recorded":
+        rest = "and the steps between"
+    elif evaluation.status != "not recorded":
         rest = "the steps between, and of the final state all but its evaluation"
     words = [
         f"followed: judged at {len(steps)} of {len(reference.steps)} steps, each from the reference's state; the weights it began"
-        f" with, {rest} are not judged"
+        f" with{'' if rest.startswith('and') else ','} {rest} are not judged"
     ]
     words += [f"{NOT_RECORDED}: {IDS}"] if IDS in skip else []
     nothing = np.full(len(reference.steps), np.nan)

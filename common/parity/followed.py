@@ -30,6 +30,7 @@ from parity.common.record.fits import ELEMENTWISE_ULPS
 from parity.common.record.followed import (
     ADDED,
     AVERAGED,
+    FINAL,
     MEAN,
     OF_WEIGHTS,
     THROUGH,
@@ -183,6 +184,47 @@ def followed_stages(reference: RunRecord, candidate: RunRecord) -> list[Followed
     ):
         update = replace(update, status="inherits", text=f"as the learning rate does; {update.text}")
     return [loss, gradients, update, buffers]
+
+
+def followed_final(
+    reference: RunRecord, candidate: RunRecord, stages: Sequence[FollowedStage]
+) -> FollowedStage:
+    """Judge what a followed run has done after its last step, where that began with the reference's state: averages that are made there,
+    statistics that are estimated anew.
+
+    It goes through weights that one step's rounding and a framework's constants have moved, so that only what no rounding of float32 makes of a step
+    counts.
+
+    Args:
+        stages: of its steps.
+    """
+    rows = [each for each in read_measures(candidate.folder) if each.stage == FINAL]
+    if not rows:
+        return FollowedStage(FINAL, "not recorded", "behind a step that was followed")
+    rounding = Rounding.of(reference, candidate)
+    rounding = rounding.in_float32 if rounding.proof else rounding
+    allowed = [
+        rounding.gross * (each.reference + of)
+        for each, of in zip(rows, _made_of(rows, _NOTHING * rounding.eps, {}), strict=True)
+    ]
+    shares = [
+        each.difference / max(most, np.finfo(float).tiny) for each, most in zip(rows, allowed, strict=True)
+    ]
+    place = int(np.argmax(shares))
+    worst, limit = rows[place], rounding.gross
+    deviation = limit * shares[place]
+    if shares[place] <= 1:
+        return FollowedStage(
+            FINAL, "agrees", f"{len(rows)} tensors, within {deviation:.1e}", None, 0, deviation, limit
+        )
+    apart = [each for each, share in zip(rows, shares, strict=True) if share > 1]
+    text, status = _words(worst) + _listed(apart, rows), _WORDS[_DIFFERS]
+    # Its last update was by the reference's gradients.
+    others = (stage for stage in stages if stage.name != "gradients")
+    if before := next((stage.name for stage in others if stage.status not in ("agrees", "not recorded")), ""):
+        verb = "do" if before == "buffers" else "does"
+        status, text = "inherits", f"as the {before} {verb}; {text}"
+    return FollowedStage(FINAL, status, text, None, 0, deviation, limit)
 
 
 def _farthest(updates: Mapping[int, Sequence[Measure]]) -> dict[int, float]:

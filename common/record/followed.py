@@ -16,7 +16,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +53,8 @@ ADDED = "added weights"
 CARRIED = "gradient of the step before"
 # What an optimizer has gathered before the first step that is followed, of one side alone.
 MEMORY = "memory of optimizer"
+# Behind the last step, as the script ends: what the two are then apart beyond what any tensor was as that step ended.
+FINAL = "final state"
 # An update that is the reference's plus a number times the weights, or plus a number times its momentum.
 DECAYED, MOVED = "decayed update", "momentum of update"
 # Of several optimizers: by how much the weights that the others have updated in the same step are off, as a share of them. A gradient
@@ -91,6 +93,7 @@ class Measure:
     `difference` is infinite where the tensor is not finite, or not of the reference's shape. factor: k by which k times the
     reference's is closest. residual: the L2 norm of what is then left; of updates, beyond what rounding of the weights makes. ulps: of updates and slots, which are elementwise, the
     largest |difference| in units of rounding: eps (|r| + rms(r)), after 4 eps |weight| for the rounding of the weight itself.
+    Of 'final state': `difference` beyond the largest by which a tensor was off as the step ended.
     Of the stages that say what a difference is made of (`ADDED` to `OF_WEIGHTS`), factor: the number that was found, and
     reference: of `ADDED` the norm of the weights, of `THROUGH` the share, of `OF_WEIGHTS` the norm of what the average is made of.
     only: 'reference' or 'candidate' where the other has no such tensor, or "".
@@ -207,12 +210,17 @@ class Follower:
         self.identity = identity_of(reference)
         self._measures: list[Measure] = []
         self._of_gradients: list[Measure] = []  # of the step at hand, by its last update
+        self._behind: tuple[int, State] = (
+            -1,
+            {},
+        )  # the last step that was measured, and the tensors as it ended
         info = read_header(reference).spec
         if not isinstance(info, ScriptInfo) or not (reference / STATES).is_dir():
             raise RecordError(f"follow: {reference} has no states; record that script with states=True")
         self._file, self._live, self.reference = folder / MEASURES, live, reference
         self.precision = info.precision
         self._other = info.framework != framework
+        self._by_own_names = (info.naming == "torch") == (info.framework == "torch")
         if self._other and mapping is None:
             raise RecordError(
                 f"follow: {reference} is of {info.framework}; give mapping=, which tensors are which"
@@ -373,7 +381,7 @@ class Follower:
         self._measures += self._of_gradients
         after, now, before = self._tensors(step + 1), self._live.tensors_now(), self._before
         kept, own = self._slots(step + 1), self._live.slots_now()
-        self._ended = own
+        self._ended, self._behind = own, (step, now)
         for slot in own.keys() & kept.keys() if self._other else ():
             # TensorFlow's optimizers make theirs with their first update.
             if not own[slot].keys() <= self._placed.get(slot, {}).keys():
@@ -414,6 +422,25 @@ class Follower:
             used = {n for s in (theirs, mine) for n, array in s.items() if np.any(array)}
             theirs, mine = ({n: a for n, a in s.items() if n in used} for s in (theirs, mine))
             self._measures += measured(step, f"slots/{slot}", theirs, mine, eps=self._eps)
+
+    def finish(self, count: int) -> None:
+        """The script has ended after so many steps: measure what it has done since the last one, where that was followed.
+
+        A reference that goes on to change the weights that it trains may train them, whose rounding nothing limits; of such a one nothing is measured.
+        """
+        path, (step, now) = self.reference / "final.safetensors", self._behind
+        if step != count - 1 or count != len(self._rates) or not self._by_own_names or not path.is_file():
+            return
+        left, due = self._tensors(count), self._own_tensors(path, True)
+        made = self._live.tensors_now()
+        names = [name for name in self._before if all(name in state for state in (left, due, made))]
+        if any(name in self._trained and not _same(left[name], due[name]) for name in names):
+            return
+        far = [float(np.linalg.norm(_minus(now[name], left[name]))) for name in names]
+        own = max(filter(math.isfinite, far), default=0.0)
+        due, made = ({name: state[name] for name in names} for state in (due, made))
+        for each in measured(step, FINAL, due, made):
+            self._measures.append(replace(each, difference=max(each.difference - own, 0.0)))
 
     def _averages(self, step: int, after: State, now: State) -> list[Measure]:
         """Measure the buffers, and how a running average moves otherwise. after, now: all tensors behind the step, of both."""
@@ -534,10 +561,12 @@ class Follower:
         return all(_path(self.reference, STATES, at).is_file() for at in (step, step + 1))
 
     def _tensors(self, step: int) -> State:
-        state = load_state(_path(self.reference, STATES, step))
-        return self._moved(
-            {n.partition("/")[2]: a for n, a in state.items() if n.startswith("tensors/")}, False
-        )
+        return self._own_tensors(_path(self.reference, STATES, step), False)
+
+    def _own_tensors(self, path: Path, partial: bool) -> State:
+        """The reference's tensors in a file, by the candidate's names."""
+        state = {n.partition("/")[2]: a for n, a in load_state(path).items() if n.startswith("tensors/")}
+        return self._moved(state, partial)
 
     def _slots(self, step: int) -> Slots:
         found: Slots = {}
@@ -653,6 +682,10 @@ def _path(folder: Path, kind: str, step: int) -> Path:
 
 def _numbers(folder: Path) -> list[str]:
     return [path.stem for path in folder.glob("*.safetensors") if path.stem.isdecimal()]
+
+
+def _same(first: Any, second: Any) -> bool:
+    return np.array_equal(first, second, equal_nan=True)
 
 
 def _minus(first: Any, second: Any) -> Any:

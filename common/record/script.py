@@ -250,6 +250,9 @@ class ScriptRecorder:
         # Of sharded parameters there is none, and an empty one would be a state of other names.
         if final := self._final_state():
             self._state("final", {**final, "step": np.array(self.count, np.int64)})
+            if isinstance(self._states, Follower):
+                self._states.finish(self.count)
+                self._guarded(self._states.write, self._states.taken())
         if not self.writes:
             return
         if isinstance(self._states, StateKeeper) and self.count and not self._states.saw_any:

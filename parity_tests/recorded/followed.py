@@ -38,7 +38,8 @@ FAULTS: dict[str, dict[str, Due]] = {
         "momentum": [("update", 1)],
         "not zeroed": [("gradients", 1)],
         "momentum of averages": [("buffers", 0)],
-        "evaluated in training mode": [("evaluation", None)],
+        # Its running averages move, of which the evaluation is made.
+        "evaluated in training mode": [("final state", None)],
         # Gradients and buffers are off where the loss is.
         "still in inference": [("loss", LATER)],
     },

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import sys
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -215,6 +216,26 @@ def inner(out: Path, kind: str, momentum: float = 0.0, **options: Any) -> None:
             recorder.step(loss, count=BATCH, ids=ids)
 
 
+def ended(out: Path, end: str, **options: Any) -> None:
+    """A few steps, and behind the last one: "estimated" statistics, weights that are "put" back to what they were, or nothing."""
+    images, classes, _ = map(torch.from_numpy, data())
+    torch.manual_seed(3)
+    model = Convnet(True)
+    optimizer = torch.optim.SGD(model.parameters(), 0.05, 0.9)
+    before = {name: tensor.clone() for name, tensor in model.named_parameters()}
+    with Recorder(out, model, optimizer, **options) as recorder:
+        for ids in islice(batches("follow" in options), 4):
+            optimizer.zero_grad()
+            loss = functional.cross_entropy(model(images[ids]), classes[ids])
+            loss.backward()
+            optimizer.step()
+            recorder.step(loss, count=BATCH, ids=ids)
+        if end == "estimated":
+            torch.optim.swa_utils.update_bn(images.split(BATCH), model)
+        if end == "put":
+            model.load_state_dict(before, strict=False)
+
+
 def gpt(out: Path, fault: str = "", shuffled: bool = False, **options: Any) -> None:
     """AdamW with clipping."""
     torch.manual_seed(4)
@@ -251,6 +272,10 @@ def main(folder: Path, part: str) -> None:
         for kind, momentum in (("same", 0.0), ("own", 0.0), ("epochs", 0.9), ("epochs", 0.8)):
             for reference in ("epochs",) if kind == "epochs" else ("own", "same"):
                 inner(folder / f"{reference}_{kind}_{momentum}", kind, momentum, follow=folder / reference)
+        for reference in ("estimated", "put", "nothing"):
+            ended(folder / reference, reference, states=True)
+            for end in ("estimated", "put", "nothing"):
+                ended(folder / f"{reference}_{end}", end, follow=folder / reference)
         return
     if part == "second":
         mapping = folder / "mapping.yaml"

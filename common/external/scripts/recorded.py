@@ -64,6 +64,7 @@ from parity.common.parity.followed import (
     check_followed,
     elementwise_units,
     first_gradients_stage,
+    followed_final,
     followed_stages,
     followed_steps,
     is_followed,
@@ -82,7 +83,7 @@ from parity.common.parity.rounding import (
 )
 from parity.common.parity.sample_ids import has_ids, steps_of_other_samples
 from parity.common.record import RunRecord
-from parity.common.record.followed import DECAYED, Measure, read_measures
+from parity.common.record.followed import DECAYED, FINAL, Measure, read_measures
 from parity.common.spec import ScriptInfo
 from parity.common.spec.external.mapping import Mapping
 from parity.common.state.canonical import State
@@ -111,8 +112,9 @@ _WHY = {
     "learning rate": "the optimizers are given other learning rates",
     "update norm": "loss and gradients agree and the first update does not: the optimizer's rule or settings (epsilon,"
     " bias correction, weight decay, clipping)",
-    "final state": "every step agrees and the end does not: buffers (moving averages), or what is done after the last"
-    " step",
+    FINAL: "every step agrees and the end does not: buffers (moving averages), or what is done after the last step (statistics of batch norms that are"
+    " estimated anew, as by update_bn; averages that are made there, or put in the model's place; an evaluation in training mode, which moves"
+    " running averages), or finish() is called at another place of the script",
     "update": "of equal weights, slots and gradients the optimizer makes another update: its rule or settings (momentum,"
     " betas, epsilon, weight decay, clipping), a second update in the same step, or weights that are changed beside it (a perturbation that is not taken back); of an embedding alone: stock Keras's Adam (FAQ)",
     "buffers": "of equal weights and samples the buffers come out otherwise: the momentum of moving averages, what they are of, how the"
@@ -259,6 +261,7 @@ class RecordSource(core.ObservationSource):
         before = [*self.lengths(), self.samples(), self.counts()]
         if self._followed:
             judged, steps = followed_stages(*self._records), followed_steps(self._records[1])
+            judged.append(followed_final(*self._records, judged))
             judged.append(followed_evaluation(*self._records, judged, steps))
             stages = [_summary(stage) for stage in judged]
             foreign = steps_of_other_samples(*self._records)
