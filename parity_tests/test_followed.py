@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from parity.common import api
-from parity.common.base.errors import NotComparableError, RecordError
+from parity.common.base.errors import ExternalModelError, NotComparableError, RecordError
 from parity.common.diagnosis.result import Diagnosis
 from parity.common.external.scripts.followed_causes import (
     clips_alone,
@@ -942,6 +942,17 @@ def test_what_cannot_be_followed_is_refused(
 ) -> None:
     with pytest.raises(RecordError, match=words) as raised:
         open_states(tmp_path, states, runs / reference, framework, None, Nothing(), lambda: why)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.slow
+def test_a_mapping_that_does_not_fit_is_refused_at_once(runs: Path, tmp_path: Path) -> None:
+    mapping = read_mapping(runs / "mapping.yaml")
+    lacks = mapping.model_copy(update={"tensors": mapping.tensors[1:]})
+    with pytest.raises(
+        ExternalModelError, match=r"^follow: .*does not name the torch tensor 'conv"
+    ) as raised:
+        open_states(tmp_path, False, runs / "torch", "tensorflow", lacks, Nothing(), lambda: None)
     assert "\n" not in str(raised.value)
 
 

@@ -944,7 +944,10 @@ def test_what_one_side_lacks_and_what_counts_batches():
     by_hand = mapping.model_copy(update={"ignored": Reasons()})
     by_hand.check(keras, torch)
     state = {name: np.ones(8) for name in by_hand.names("torch")}
-    assert len(by_hand.to_keras(state | {"n.num_batches_tracked": np.ones(())})) == 3
+    counters = {"n.num_batches_tracked": np.ones(()), "averaged.n_averaged": np.ones(())}
+    assert len(by_hand.to_keras(state | counters)) == 3
+    with pytest.raises(ExternalModelError, match=r"does not name the torch tensor 'n\.other'.* in ignored"):
+        by_hand.to_keras(state | {"n.other": np.ones(())})
 
 
 def test_check_names_the_tensor():

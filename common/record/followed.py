@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from parity.common.base.errors import RecordError
+from parity.common.base.errors import ExternalModelError, RecordError
 from parity.common.record.files import append, read_lines
 from parity.common.record.fits import (
     ELEMENTWISE_ULPS,
@@ -206,6 +206,7 @@ class Follower:
 
         Raises:
             RecordError: the reference has no states, did not finish, or needs a mapping.
+            ExternalModelError: the mapping does not fit the reference's tensors.
         """
         self.identity = identity_of(reference)
         self._measures: list[Measure] = []
@@ -239,6 +240,10 @@ class Follower:
                 f"follow: {reference} has of no step both its gradients and the states around it; its recorder did not see the gradients: give it the"
                 " optimizer that is stepped, and where that is given a closure, as by Lightning, call before_update() after backward"
             )
+        try:
+            self._tensors(self.steps[0])
+        except ExternalModelError as error:
+            raise ExternalModelError(f"follow: {reference}: {error}") from None
         self._rates = read_record(reference).columns["learning_rate"]
         self._eps = 0.0
         # By slot and tensor by which the reference's slots are multiplied, where it is of the other framework.

@@ -196,10 +196,11 @@ class Mapping(Spec):
 
     def _moved(self, source: str, target: str, state: State, partial: bool) -> State:
         known = set(self.names(source))
-        unknown = next((name for name in state if name not in known and not counts_batches(name)), None)
+        unknown = next((name for name in state if name not in known and not is_counter(name)), None)
         if unknown is not None:
             raise ExternalModelError(
-                f"the mapping does not name the {source} tensor {unknown!r}{_near(unknown, known)}"
+                f"the mapping does not name the {source} tensor {unknown!r}{_near(unknown, known)}; give it a line in tensors or, with the reason,"
+                " in ignored"
             )
         # Of what only one side has: as the others are.
         kind = next((array.dtype for array in state.values() if array.dtype.kind == "f"), None)
@@ -245,7 +246,7 @@ class Mapping(Spec):
             for name in named - shapes.keys():
                 raise ExternalModelError(f"{outline.target} has no tensor {name!r}{_near(name, shapes)}")
             for name in shapes:
-                if name not in named and not counts_batches(name):
+                if name not in named and not is_counter(name):
                     raise ExternalModelError(
                         f"{outline.target}: the mapping does not name {name!r} {shapes[name]}"
                     )
@@ -271,6 +272,11 @@ class Mapping(Spec):
 def counts_batches(name: str) -> bool:
     """Return whether a torch buffer says how often statistics were updated: only a momentum of None makes use of it."""
     return name.rpartition(".")[2] == "num_batches_tracked"
+
+
+def is_counter(name: str) -> bool:
+    """Return whether a torch buffer only counts, batches or the models that an AveragedModel has averaged, so that no mapping need name it."""
+    return counts_batches(name) or name.rpartition(".")[2] == "n_averaged"
 
 
 @contextmanager
