@@ -146,6 +146,14 @@ def test_a_step_of_several_updates_is_followed(
     assert sorted(finding.stage for finding in diagnosis.findings) == due
 
 
+def test_weights_that_a_script_changes_between_steps_are_told(inner: Path) -> None:
+    assert told(inner, "mixed", "mixed_0.5", "")[0].verdict == "parity"
+    findings = told(inner, "mixed", "mixed_0.25", "")[1].findings
+    assert [(finding.stage, finding.step) for finding in findings] == [("loss", 4)]
+    assert findings[0].explanation is not None
+    assert "the candidate changes its weights itself between" in findings[0].explanation.text
+
+
 @pytest.mark.parametrize("candidate", ["estimated", "put", "nothing"])
 @pytest.mark.parametrize("reference", ["estimated", "put", "nothing"])
 def test_what_is_done_after_the_last_step_is_judged(inner: Path, reference: str, candidate: str) -> None:

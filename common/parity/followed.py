@@ -30,6 +30,7 @@ from parity.common.record.fits import ELEMENTWISE_ULPS
 from parity.common.record.followed import (
     ADDED,
     AVERAGED,
+    CHANGED,
     FINAL,
     MEAN,
     OF_WEIGHTS,
@@ -183,6 +184,13 @@ def followed_stages(reference: RunRecord, candidate: RunRecord) -> list[Followed
         if any(each.ulps > units for each in rows.get(step, ()))
     ):
         update = replace(update, status="inherits", text=f"as the learning rate does; {update.text}")
+    before = next((stage for stage in (loss, gradients) if stage.status == "differs"), None)
+    changed = {each.step for each in measures if each.stage == CHANGED}
+    if update.status == "differs" and before is not None and before.step == update.step:
+        off = {step for step, each in rows.items() if any(row.only or row.ulps > units for row in each)}
+        if off <= changed:
+            text = f"as the {before.name} {'does' if before is loss else 'do'}, of weights that the script has changed itself; {update.text}"
+            update = replace(update, status="inherits", text=text)
     return [loss, gradients, update, buffers]
 
 
@@ -200,7 +208,8 @@ def followed_final(
     """
     rows = [each for each in read_measures(candidate.folder) if each.stage == FINAL]
     if not rows:
-        return FollowedStage(FINAL, "not recorded", "behind a step that was followed")
+        words = "only after a last step that was followed, where the reference leaves its trained weights as they are"
+        return FollowedStage(FINAL, "not recorded", words)
     rounding = Rounding.of(reference, candidate)
     rounding = rounding.in_float32 if rounding.proof else rounding
     allowed = [

@@ -55,6 +55,8 @@ CARRIED = "gradient of the step before"
 MEMORY = "memory of optimizer"
 # Behind the last step, as the script ends: what the two are then apart beyond what any tensor was as that step ended.
 FINAL = "final state"
+# Weights that a script of torch's has changed itself since the step before was recorded; TensorFlow's updates are in a graph, which is not looked into.
+CHANGED = "weights changed between steps"
 # An update that is the reference's plus a number times the weights, or plus a number times its momentum.
 DECAYED, MOVED = "decayed update", "momentum of update"
 # Of several optimizers: by how much the weights that the others have updated in the same step are off, as a share of them. A gradient
@@ -308,6 +310,7 @@ class Follower:
             self._placed = {slot: self._live.slot_factors(slot) if self._other else {} for slot in slots}
             if step == self.steps[0]:
                 self._measures += _memories(step, kept, own)
+            self._measures += self._changed(step)
             both: Slots = {}
             for slot in kept.keys() & own.keys():
                 times = self._by_rates(slot, step)[0] * self._rescaled(slot, own)
@@ -319,6 +322,16 @@ class Follower:
                     }
             self._begun = both
             self._live.put_slots(both)
+
+    def _changed(self, step: int) -> list[Measure]:
+        """Measure what the script itself has changed of the weights that its optimizers are about to update."""
+        if not self._to_torch:
+            return []
+        now = self._live.tensors_now()
+        names = [name for group in self._live.groups() for name in group if name in self._before]
+        before, now = ({name: state[name] for name in names} for state in (self._before, now))
+        found = measured(step, CHANGED, before, now)
+        return [each for each in found if each.difference > self._eps * each.reference]
 
     def given(self, step: int, turn: int | None = None, optimizer: int = 0) -> State | None:
         """The gradients to update by: the reference's, with what the script adds to them.

@@ -236,6 +236,26 @@ def ended(out: Path, end: str, **options: Any) -> None:
             model.load_state_dict(before, strict=False)
 
 
+def mixed(out: Path, share: float, **options: Any) -> None:
+    """Each fourth step is followed by a mix of its weights and those of four steps before."""
+    images, classes, _ = map(torch.from_numpy, data())
+    torch.manual_seed(3)
+    model = Convnet(False)
+    optimizer = torch.optim.SGD(model.parameters(), 0.05, 0.9)
+    before = [weight.detach().clone() for weight in model.parameters()]
+    with Recorder(out, model, optimizer, **options) as recorder:
+        for step, ids in enumerate(batches("follow" in options)):
+            optimizer.zero_grad()
+            loss = functional.cross_entropy(model(images[ids]), classes[ids])
+            loss.backward()
+            optimizer.step()
+            recorder.step(loss, count=BATCH, ids=ids)
+            if step % 4 == 3:
+                with torch.no_grad():
+                    for weight, was in zip(model.parameters(), before, strict=True):
+                        was.copy_(weight.lerp_(was, share))
+
+
 def gpt(out: Path, fault: str = "", shuffled: bool = False, **options: Any) -> None:
     """AdamW with clipping."""
     torch.manual_seed(4)
@@ -272,6 +292,9 @@ def main(folder: Path, part: str) -> None:
         for kind, momentum in (("same", 0.0), ("own", 0.0), ("epochs", 0.9), ("epochs", 0.8)):
             for reference in ("epochs",) if kind == "epochs" else ("own", "same"):
                 inner(folder / f"{reference}_{kind}_{momentum}", kind, momentum, follow=folder / reference)
+        mixed(folder / "mixed", 0.5, states=True)
+        for share in (0.5, 0.25):
+            mixed(folder / f"mixed_{share}", share, follow=folder / "mixed")
         for reference in ("estimated", "put", "nothing"):
             ended(folder / reference, reference, states=True)
             for end in ("estimated", "put", "nothing"):

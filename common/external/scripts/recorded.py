@@ -83,7 +83,7 @@ from parity.common.parity.rounding import (
 )
 from parity.common.parity.sample_ids import has_ids, steps_of_other_samples
 from parity.common.record import RunRecord
-from parity.common.record.followed import DECAYED, FINAL, Measure, read_measures
+from parity.common.record.followed import CHANGED, DECAYED, FINAL, Measure, read_measures
 from parity.common.spec import ScriptInfo
 from parity.common.spec.external.mapping import Mapping
 from parity.common.state.canonical import State
@@ -116,7 +116,7 @@ _WHY = {
     " estimated anew, as by update_bn; averages that are made there, or put in the model's place; an evaluation in training mode, which moves"
     " running averages), or finish() is called at another place of the script",
     "update": "of equal weights, slots and gradients the optimizer makes another update: its rule or settings (momentum,"
-    " betas, epsilon, weight decay, clipping), a second update in the same step, or weights that are changed beside it (a perturbation that is not taken back); of an embedding alone: stock Keras's Adam (FAQ)",
+    " betas, epsilon, weight decay, clipping), a second update in the same step, or weights that are changed beside it (an interpolation between two steps, a perturbation that is not taken back); of an embedding alone: stock Keras's Adam (FAQ)",
     "buffers": "of equal weights and samples the buffers come out otherwise: the momentum of moving averages, what they are of, how the"
     " variance is estimated, or that they are moved twice or at another place of the step",
     EVALUATION: "of equal weights the evaluation is another: its samples, a model that was left in training mode, or a layer that is evaluated otherwise",
@@ -130,9 +130,13 @@ _WHY["gradient norm"], _WHY["parameter norm"] = _WHY["first gradients"], _WHY["u
 _CARRIED = ("layers", "loss", "gradient norm", "update norm", "parameter norm")
 _FROM_THERE = ("layers", "loss", "gradients", "buffers")
 _WHY_FROM_THERE = (
-    "of equal weights and samples it agrees at the followed steps before, up to step {before}, so what differs begins after it: the"
-    " mode (train, eval), a gradient that was not zeroed, what the script carries from batch to batch (a recurrent state, what"
+    "of equal samples, and of the weights that the step before has left, it agrees at the followed steps before, up to step {before}, so what differs begins after it:"
+    " weights that the script changes itself between two steps (an interpolation, a copy that is put back), the mode (train, eval), a gradient that was not zeroed, what the script carries from batch to batch (a recurrent state, what"
     " remains of an accumulation), a term of the loss whose weight begins at 0, how a batch is prepared, or a random draw"
+)
+_WHY_CHANGED = (
+    "the candidate changes its weights itself between the previous step and this one, and all steps without such a change agree: the reference changes its weights in"
+    " another way, or not at all (an interpolation, a copy that is put back, or that was no copy)"
 )
 _WHY_NOT_REDUCED = (
     "the gradients were not reduced over the ranks: each rank has those of its own samples, and their mean is the reference's. The"
@@ -665,6 +669,9 @@ class RecordSource(core.ObservationSource):
         if self._followed and (named := self._by_measures(first)):
             yield named
             return
+        if self._followed and first.name in ("loss", "gradients") and self._of_changed_weights(first):
+            yield _WHY_CHANGED
+            return
         if self._followed and first.name in _FROM_THERE and first.step:
             turn = {each.step for each in self._of_turn(first.step)}
             before = [step for step in followed_steps(self._records[1]) if step < first.step and step in turn]
@@ -722,13 +729,27 @@ class RecordSource(core.ObservationSource):
         """Whether a stage is much farther off than at the followed steps before: just below its limit something may be off already."""
         if first.name == "layers":
             return True
-        far = dict.fromkeys((*before, first.step), 0.0)
+        far = self._far(first, (*before, first.step))
+        return max(far[step] for step in before) <= _MUCH_NEARER * far[first.step]
+
+    def _far(self, first: StageSummary, steps: Iterable[int | None]) -> dict[int | None, float]:
+        """How far loss or gradients are off at some steps, relative."""
+        far = dict.fromkeys(steps, 0.0)
         if first.name == "loss":
-            far |= zip(self._steps.tolist(), self._deviation("loss_sum").tolist(), strict=True)
+            deviation = zip(self._steps.tolist(), self._deviation("loss_sum").tolist(), strict=True)
+            far |= {step: off for step, off in deviation if step in far}
         for each in self._measures:
             if each.stage == first.name and each.step in far and each.reference:
                 far[each.step] = max(far[each.step], each.difference / each.reference)
-        return max(far[step] for step in before) <= _MUCH_NEARER * far[first.step]
+        return far
+
+    def _of_changed_weights(self, first: StageSummary) -> bool:
+        """Whether a stage is off only at steps before which the candidate has changed its weights itself, and it does not do so before each."""
+        steps = {*followed_steps(self._records[1])}
+        changed = steps & {each.step for each in self._measures if each.stage == CHANGED}
+        far = self._far(first, steps)
+        off = {step for step, how in far.items() if how > _MUCH_NEARER * far[first.step]}
+        return first.step in off <= changed < steps
 
     def _from_there(self, first: StageSummary, before: Sequence[int]) -> str:
         """What fits a stage that agrees at the followed steps before its first."""
