@@ -28,7 +28,7 @@ from parity.common.spec.external.rules import parse_rule
 # Rounding of two frameworks.
 _EQUAL = 10 * AGREES
 # Pieces of a side that are told, and for how long.
-_MOST, _SECONDS = 400, 20.0
+_MOST, _SECONDS = 400, 60.0
 # Of cutting tensors into pieces.
 _WAYS = 48
 

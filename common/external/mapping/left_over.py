@@ -38,7 +38,9 @@ def fused(
         fits_one: whether two are each other's counterpart; such a one of torch's is left alone.
     """
     ours, theirs = (
-        [group for group in side if "main" in group.parts and not group.contains] for side in (keras, torch)
+        # What is never called may be so by a training step.
+        [group for group in side if "main" in group.parts and not (group.contains and group.layer.calls)]
+        for side in (keras, torch)
     )
     every, pairs = list(ours), list[Pair]()
     # Numbers tell where each one of a shape has parts of its number; one that is counted from another begin has not.

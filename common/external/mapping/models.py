@@ -140,9 +140,11 @@ def _mapped(models: TracedModels, given: Path | None) -> Mapping:
     ours, theirs = models.outlines
     if given is None:
         hints, probes = None, _probes(models)
-        proposed = propose(ours, theirs)
         # A training step may use what no output of the model depends on.
         steps = any(step_of(loss.terms) for loss in getattr(models, "losses", ()))
+        if steps:
+            ours, theirs = (outline.model_copy(update={"unused": ()}) for outline in (ours, theirs))
+        proposed = propose(ours, theirs)
         if left_of(proposed, models.outlines) and not steps:
             # What no output depends on may have taken the place of what they do.
             hints = Mapping(keras=ours.target, torch=theirs.target, ignored=_idle(models))

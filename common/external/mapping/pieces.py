@@ -8,7 +8,7 @@ import math
 import re
 import zlib
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,7 +26,7 @@ _COMPARED_SIZE = 4_000_000
 # Axes of a tensor that are divided, and in how many parts in all.
 _AXES, _MOST_PARTS = 2, 64
 # So many choices of cuts are looked at.
-_STATES, _WAYS = 4_000, 32
+_STATES, _WAYS = 4_000, 16
 _MATRIX = 2
 _DOUBT = "told from the others of its shape by what it does alone"
 
@@ -64,19 +64,31 @@ def ways_to_cut(left: Sequence[Sequence[TensorInfo]]) -> Iterator[list[list[Piec
         for side, infos in enumerate(left)
         for shape, count in Counter(info.shape for info in infos).items()
     }
-    for way in itertools.chain(itertools.islice(_by_parts(counts), _WAYS), _by_common_axes(counts)):
+    every = itertools.chain(
+        *(itertools.islice(_by_parts(counts, first), _WAYS) for first in (_number, _apart)),
+        _by_common_axes(counts),
+    )
+    seen: list[_Way] = []
+    for way in every:
+        if way in seen:
+            continue
+        seen.append(way)
         yield [
             [piece for info in infos for piece in _pieces(info, way[side, info.shape])]
             for side, infos in enumerate(left)
         ]
 
 
-def _by_parts(counts: Mapping[_Group, int]) -> Iterator[_Way]:
-    """Yield cuts with which both sides have as many pieces of each size, by cutting what has no counterpart into what has."""
+def _by_parts(
+    counts: Mapping[_Group, int], first: Callable[[Mapping[_Group, int], _Way], int]
+) -> Iterator[_Way]:
+    """Yield cuts with which both sides have as many pieces of each size, by cutting what has no counterpart into what has; those
+    with the least of something come first.
+    """
     keys = _keys(counts)
     choices = {shape: _divisions(shape, keys) for _, shape in counts}
     whole: _Way = {group: (1,) * len(group[1]) for group in counts}
-    seen, waiting = {frozenset(whole.items())}, [(0, 0, 0, whole)]
+    seen, waiting = {frozenset(whole.items())}, [(0, 0, whole)]
     while waiting and len(seen) < _STATES:
         *_, way = heapq.heappop(waiting)
         unequal = _unequal(counts, way)
@@ -92,8 +104,7 @@ def _by_parts(counts: Mapping[_Group, int]) -> Iterator[_Way]:
                     state = frozenset(other.items())
                     if math.prod(_part(group[1], finer)) < math.prod(key) and state not in seen:
                         seen.add(state)
-                        pieces = sum(counts[each] * math.prod(other[each]) for each in counts)
-                        heapq.heappush(waiting, (_apart(counts, other), pieces, len(seen), other))
+                        heapq.heappush(waiting, (first(counts, other), len(seen), other))
 
 
 def _by_common_axes(counts: Mapping[_Group, int]) -> Iterator[_Way]:
@@ -138,6 +149,11 @@ def _by_common_axes(counts: Mapping[_Group, int]) -> Iterator[_Way]:
             way[group] = tuple(cuts)
         if not _unequal(counts, way):
             yield way
+
+
+def _number(counts: Mapping[_Group, int], way: _Way) -> int:
+    """How many pieces there are."""
+    return sum(counts[group] * math.prod(cuts) for group, cuts in way.items())
 
 
 def _apart(counts: Mapping[_Group, int], way: _Way) -> int:
