@@ -1,0 +1,147 @@
+"""Tensors told by what they do: fused, stacked and shared out otherwise, in another order, with names that say nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from parity.common.external.mapping.by_effect import ByEffect
+from parity.common.external.mapping.pieces import Piece, pairs_of, ways_to_cut
+from parity.common.external.mapping.trial import Bench
+from parity.common.external.mapping.verification import outputs_apart, refine
+from parity.common.spec.external.mapping import Mapping, Names
+from parity_tests.external_sides import Side
+
+X = np.random.default_rng(3).normal(size=(4, 5, 6))
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def keras_cell(state, tap, x):
+    """Gates z, i, f, o with kernels of their own, of the inputs and of the state."""
+    h = np.zeros((len(x), 6))
+    c = np.zeros_like(h)
+    for t in range(x.shape[1]):
+        z, i, f, o = (x[:, t] @ state[f"{g}/kernel"] + h @ state[f"{g}_rec/kernel"] for g in "zifo")
+        c = sigmoid(f) * c + sigmoid(i) * np.tanh(z)
+        h = sigmoid(o) * np.tanh(c)
+    return tap("out", h * state["norm/gamma"] + state["norm/beta"])
+
+
+def torch_cell(gain="shift", extra=0.0):
+    """The same: i and f in one kernel, z and o in another, the state's in a stack in another order; names tell nothing."""
+
+    def model(state, tap, x):
+        h = np.zeros((len(x), 6))
+        c = np.zeros_like(h)
+        for t in range(x.shape[1]):
+            of_i, of_f = np.split(x[:, t] @ state["a.weight"].T, 2, -1)
+            of_z, of_o = np.split(x[:, t] @ state["b.weight"].T, 2, -1)
+            i, f, z, o = (of + h @ state["rec"][place] for place, of in enumerate((of_i, of_f, of_z, of_o)))
+            c = sigmoid(f) * c + sigmoid(i) * np.tanh(z)
+            h = sigmoid(o) * np.tanh(c)
+        return tap("last", h * state["p"] + state["q"] + extra * h**2)
+
+    return model
+
+
+def cell(extra=0.0):
+    keras = Side(
+        "tensorflow",
+        {f"{g}{rest}/kernel": (6, 6) for g in "zifo" for rest in ("", "_rec")}
+        | {"norm/gamma": (6,), "norm/beta": (6,)},
+        dict.fromkeys(("z", "i", "f", "o", "z_rec", "i_rec", "f_rec", "o_rec"), "dense"),
+        keras_cell,
+    )
+    shapes = {"q": (6,), "p": (6,), "rec": (4, 6, 6), "b.weight": (12, 6), "a.weight": (12, 6)}
+    return keras, Side("torch", shapes, {}, torch_cell(extra=extra))
+
+
+def heads(state, tap, x):
+    """Two heads of 4 and 2 columns each in one kernel, of which the last are turned."""
+    both = (x @ state["d/kernel"]).reshape(*x.shape[:-1], 2, 6)
+    return tap("out", np.concatenate([np.tanh(both[..., :4]), both[..., 4:] ** 2], -1) @ state["r/kernel"])
+
+
+def parted(state, tap, x):
+    """The same, with the columns of both kinds in kernels of their own."""
+    left, right = (np.einsum("bti,hki->bthk", x, state[name]) for name in ("v", "w"))
+    return tap("end", np.concatenate([np.tanh(left), right**2], -1) @ state["u.weight"].T)
+
+
+def unequal():
+    keras = Side("tensorflow", {"d/kernel": (6, 12), "r/kernel": (6, 3)}, {"d": "dense", "r": "dense"}, heads)
+    shapes = {"u.weight": (3, 6), "w": (2, 2, 6), "v": (2, 4, 6)}
+    return keras, Side("torch", shapes, {"u": "dense"}, parted)
+
+
+def told(keras, torch):
+    """What is told where nothing is known."""
+    names = [tuple(side.state) for side in (keras, torch)]
+    nothing = Mapping(keras="k", torch="t", unmapped=Names(keras=names[0], torch=names[1]))
+    with Bench(nothing, keras, torch, X) as bench:
+        return ByEffect(bench, ()).mapping()
+
+
+@pytest.mark.parametrize(
+    ("models", "pairs"),
+    [
+        (
+            cell,
+            {
+                ("i/kernel", "f/kernel"): ("a.weight",),
+                ("z/kernel", "o/kernel"): ("b.weight",),
+                ("i_rec/kernel", "f_rec/kernel", "z_rec/kernel", "o_rec/kernel"): ("rec",),
+                ("norm/gamma",): ("p",),
+                ("norm/beta",): ("q",),
+            },
+        ),
+        (unequal, {("d/kernel",): ("v", "w"), ("r/kernel",): ("u.weight",)}),
+    ],
+)
+def test_tensors_are_told_by_what_they_do(models, pairs):
+    keras, torch = models()
+    before = [dict(side.state) for side in (keras, torch)]
+    found = told(keras, torch)
+    assert found is not None and {pair.keras: pair.torch for pair in found.tensors} == pairs
+    assert not found.unmapped.keras and not found.unmapped.torch
+    refined = refine(found, keras, torch, X)
+    assert outputs_apart(refined, keras, torch, X, X) < 1e-12
+    # Both models have their own weights again.
+    for side, state in zip((keras, torch), before, strict=True):
+        assert all(np.array_equal(side.state[name], value) for name, value in state.items())
+
+
+def test_nothing_is_told_of_models_that_differ():
+    assert told(*cell(extra=0.01)) is None
+
+
+def test_what_is_nearest_is_told_of_models_that_differ_a_little():
+    keras, torch = cell(extra=0.01)
+    names = [tuple(side.state) for side in (keras, torch)]
+    nothing = Mapping(keras="k", torch="t", unmapped=Names(keras=names[0], torch=names[1]))
+    with Bench(nothing, keras, torch, X) as bench:
+        found = ByEffect(bench, ()).nearest()
+    assert found is not None
+    partners = {pair.keras: pair.torch for pair in found.tensors}
+    assert partners["i/kernel", "f/kernel"] == ("a.weight",) and partners["norm/gamma",] == ("p",)
+
+
+def test_sides_with_other_numbers_of_weights_have_no_pieces():
+    keras, torch = cell()
+    del torch.state["q"]
+    left = [side.outline(X).tensors if side is keras else () for side in (keras, torch)]
+    assert not list(ways_to_cut(left))
+
+
+def test_pieces_that_lie_as_no_rule_has_them_give_no_pairs():
+    keras, torch = unequal()
+    infos = [{info.name: info for info in side.outline(X).tensors} for side in (keras, torch)]
+    # Two halves of two kernels of each side, crossed.
+    ours = [
+        Piece((6, 6), (name,), "", (6, 6), (1, 2), (0, place)) for name in ("d/kernel",) for place in (0, 1)
+    ]
+    theirs = [Piece((6, 6), (name,), "", (1, 2, 6), (2, 1, 1), (0, 0, 0)) for name in ("w", "v")]
+    assert pairs_of(list(zip(ours, theirs, strict=True)), infos[0], infos[1]) is None
