@@ -123,7 +123,9 @@ def test_what_is_nearest_is_told_of_models_that_differ_a_little():
     names = [tuple(side.state) for side in (keras, torch)]
     nothing = Mapping(keras="k", torch="t", unmapped=Names(keras=names[0], torch=names[1]))
     with Bench(nothing, keras, torch, X) as bench:
-        found = ByEffect(bench, ()).nearest()
+        effects = ByEffect(bench, ())
+        assert effects.mapping() is None
+        found = effects.nearest()
     assert found is not None
     partners = {pair.keras: pair.torch for pair in found.tensors}
     assert partners["i/kernel", "f/kernel"] == ("a.weight",) and partners["norm/gamma",] == ("p",)
