@@ -22,6 +22,7 @@ from parity.common.external.scripts.followed_causes import (
     moved_alike,
     of_averages,
     of_gradients,
+    of_modes,
     of_update,
     scaled,
     weighed,
@@ -38,11 +39,13 @@ from parity.common.record import RunRecord, followed, read_record
 from parity.common.record.fits import added_weights, averaged, averaged_weights, carried_gradients
 from parity.common.record.followed import (
     ADDED,
+    ALONE,
     AVERAGED,
     CARRIED,
     DECAYED,
     MEMORY,
     MOVED,
+    RUNNING,
     THROUGH,
     Measure,
     StateKeeper,
@@ -804,6 +807,18 @@ def test_a_rule_that_is_broken_where_they_part_is_the_cause(runs: Path) -> None:
     _, diagnosis = told(runs, "norm", "norm_still in inference")
     why = diagnosis.findings[0].explanation
     assert why is not None and why.text.startswith("trained in one mode was broken at this step")
+
+
+def test_running_averages_that_one_script_alone_moves_tell_a_mode() -> None:
+    def moved(tensor: str, only: str) -> Measure:
+        return Measure(0, ALONE, tensor, 1.0, 0.0, only=only)
+
+    rows = [moved(f"norm.{name}", "candidate") for name in RUNNING[:2]]
+    said = of_modes(rows)
+    assert said.startswith("running averages (norm.running_mean and norm.running_var) move in the candidate")
+    assert "training mode" in said
+    # Where both have one that the other has not, or none, it is no mode.
+    assert not of_modes([*rows, moved("other.running_mean", "reference")]) and not of_modes([])
 
 
 def test_of_several_ranks_the_worst_counts() -> None:

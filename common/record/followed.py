@@ -64,6 +64,8 @@ DECAYED, MOVED = "decayed update", "momentum of update"
 THROUGH = "weights of other optimizers"
 # A running average that moves otherwise, as `fits.averaged` has it; an average of weights that comes out otherwise, as `fits.averaged_weights` has it.
 AVERAGED = {"momentum": "momentum of average", "variance": "variance of average"}
+# A running average of batches that one script alone moves at a step, the one that `only` says.
+ALONE = "average of one script"
 OF_WEIGHTS = {
     "right": "average of weights",
     "old": "average of old weights",
@@ -72,6 +74,8 @@ OF_WEIGHTS = {
 }
 
 
+# What frameworks call the running averages of their batch norms.
+RUNNING = ("running_mean", "running_var", "moving_mean", "moving_variance")
 # As many names are told of a model that another tensor is looked for in.
 _LISTED = 8
 # What gradients of its own cannot make of an update, as a share of it.
@@ -466,6 +470,11 @@ class Follower:
         due, made = ({n: s[n] for n in before if n in s and n not in self._trained} for s in (after, now))
         found = measured(step, "buffers", due, made)
         trained = [name for name in self._given if name in before]
+        for name in due.keys() & made.keys():
+            moves = [not _same(state[name], before[name]) for state in (due, made)]
+            if sum(moves) == 1 and name.rpartition(".")[2].rpartition("/")[2] in RUNNING:
+                only = "candidate" if moves[1] else "reference"
+                found.append(Measure(step, ALONE, name, 1.0, 0.0, only=only))
         for each in [
             one
             for one in found

@@ -17,6 +17,7 @@ from parity.common.record import RunRecord
 from parity.common.record.fits import ELEMENTWISE_ULPS
 from parity.common.record.followed import (
     ADDED,
+    ALONE,
     AVERAGED,
     CARRIED,
     DECAYED,
@@ -359,6 +360,17 @@ def moved_alike(here: Sequence[Measure]) -> bool:
     moves = min(map(abs, factors), default=0.0) > limits.UNEXPLAINED
     return (
         moves and len(factors) > 1 and bool(np.ptp(factors) <= limits.SCRIPT_FACTOR * max(map(abs, factors)))
+    )
+
+
+def of_modes(here: Sequence[Measure]) -> str:
+    """That a layer is in another mode, as running averages say that one script alone moves at a step; '' where none is so."""
+    rows = [each for each in here if each.stage == ALONE]
+    if not rows or len({each.only for each in rows}) > 1:
+        return ""
+    return (
+        f"running averages ({listed((each.tensor for each in rows), _SHOWN)}) move in the {rows[0].only} alone: what they are of is in training mode there, and in"
+        " the other script in inference (train, eval, training=), or is called there alone"
     )
 
 

@@ -34,6 +34,7 @@ from parity.common.external.scripts.followed_causes import (
     moved_alike,
     of_averages,
     of_gradients,
+    of_modes,
     of_update,
     scaled,
     told_factor,
@@ -583,7 +584,7 @@ class RecordSource(core.ObservationSource):
             return clips_alone(measures, self._rounding.smooth) or of_gradients(here, self._rounding.smooth)
         said = in_the_gradients(first, measures, self._records, self._units)
         if first.name == "loss":
-            said = said or scaled(self._of_turn(first.step), self._factors())
+            said = said or of_modes(here) or scaled(self._of_turn(first.step), self._factors())
             return said or (self._of_averages(first.step) if moved_alike(here) else "")
         if said or first.name != "update":
             return said
