@@ -42,6 +42,7 @@ from parity.common.record.followed import (
     ALONE,
     AVERAGED,
     CARRIED,
+    COUPLED,
     DECAYED,
     MEMORY,
     MOVED,
@@ -818,6 +819,22 @@ def test_running_averages_that_one_script_alone_moves_tell_a_mode() -> None:
     assert "norm.running_mean, norm.running_var" in said and "move in the candidate alone" in said
     # Where both have one that the other has not, or none, it is no mode.
     assert not of_modes([*rows, moved("other.running_mean", "reference")]) and not of_modes([])
+
+
+def test_decay_that_the_momentum_alone_takes_in_is_coupled() -> None:
+    rows = [
+        Measure(0, "update", "a", 1.0, 1e-9, ulps=1.0),
+        Measure(0, "slots/momentum_velocity", "a", 1.0, 0.2, ulps=1e6),
+        Measure(0, DECAYED, "a", 1.0, 0.0, 1e-10),
+        Measure(0, COUPLED, "a", 1.0, 0.0, 0.005),
+    ]
+    said = of_update(rows, [0.1, 0.1], "tensorflow")
+    assert said.startswith("weight decay: one script has it in its gradients") and "decoupled" in said
+    # A number that is rounding is no decay, where no weight is off.
+    assert not of_update(rows[:3], [0.1, 0.1], "tensorflow")
+    # Where the weights are off, too, it is another decay.
+    off = [replace(rows[0], difference=0.1, ulps=1e6), *rows[1:2], replace(rows[2], factor=0.005), rows[3]]
+    assert "another weight_decay" in of_update(off, [0.1, 0.1], "tensorflow")
 
 
 def test_of_several_ranks_the_worst_counts() -> None:

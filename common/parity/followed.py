@@ -595,7 +595,8 @@ def _elementwise(
             rows,
             key=lambda row: (
                 row.only != "",
-                row.ulps > ELEMENTWISE_GROSS_ULPS,
+                row.ulps > beyond,
+                row.ulps > within,
                 row.stage == "update",
                 row.difference,
             ),

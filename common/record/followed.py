@@ -59,6 +59,8 @@ FINAL = "final state"
 CHANGED = "weights changed between steps"
 # An update that is the reference's plus a number times the weights, or plus a number times its momentum.
 DECAYED, MOVED = "decayed update", "momentum of update"
+# A momentum that is the reference's plus a number times the weights.
+COUPLED = "decayed momentum"
 # Of several optimizers: by how much the weights that the others have updated in the same step are off, as a share of them. A gradient
 # that goes through these is off, too.
 THROUGH = "weights of other optimizers"
@@ -443,7 +445,13 @@ class Follower:
             # Keras makes all slots at once, torch when it needs them: one that is zero was not used.
             used = {n for s in (theirs, mine) for n, array in s.items() if np.any(array)}
             theirs, mine = ({n: a for n, a in s.items() if n in used} for s in (theirs, mine))
-            self._measures += measured(step, f"slots/{slot}", theirs, mine, eps=self._eps)
+            # A moment is made of the one before, as m + (1 - beta) (g - m), whose rounding is that of the larger one.
+            begun = self._begun.get(slot, {})
+            was = {name: begun.get(name, np.zeros_like(array)) for name, array in {**theirs, **mine}.items()}
+            self._measures += measured(step, f"slots/{slot}", theirs, mine, eps=self._eps, weights=was)
+            if slot == _MOMENTUM:
+                fits = along(theirs, mine, before, was, self._eps).items()
+                self._measures += [Measure(step, COUPLED, name, 1.0, 0.0, times) for name, times in fits]
 
     def finish(self, count: int) -> None:
         """The script has ended after so many steps: measure what it has done since the last one, where that was followed.

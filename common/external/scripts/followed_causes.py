@@ -20,6 +20,7 @@ from parity.common.record.followed import (
     ALONE,
     AVERAGED,
     CARRIED,
+    COUPLED,
     DECAYED,
     MEMORY,
     MOVED,
@@ -243,7 +244,15 @@ def of_update(
         more = times if framework == "tensorflow" else -times / rate if known else math.nan
         return f"the momentum is {abs(more):.4g} {'larger' if more > 0 else 'smaller'} in the candidate than in the reference (of Nesterov's: its square)"
     rows = [each for each in here if each.stage == "update"]
-    if (decayed := by_stage[DECAYED]) and _is_decay(decayed, [each for each in rows if each.tensor in off]):
+    # Where no update is off but the slots, what is added to it is rounding.
+    apart = [each for each in rows if each.tensor in off]
+    if not apart and (coupled := [each for each in here if each.stage == COUPLED]):
+        names = listed((each.tensor for each in coupled), _SHOWN)
+        return (
+            f"weight decay: one script has it in its gradients, so that the momentum of {names} takes it in, too (coupled, as torch's SGD has it), and the other"
+            " takes it off the weights alone (decoupled, as Keras's weight_decay does)"
+        )
+    if apart and (decayed := by_stage[DECAYED]) and _is_decay(decayed, apart):
         shares = [-factor / (rate if known else 1.0) for factor in decayed.values()]
         who = ("candidate", "reference")[shares[0] < 0]
         few, *_, many = sorted(map(abs, [*shares, shares[0]]))
@@ -252,7 +261,7 @@ def of_update(
             f"weight decay: the {who} takes {number} times the weights more off {listed([*decayed], _SHOWN)}, {'times the learning rate' if known else 'the learning rate in it'}:"
             " another weight_decay, or tensors that one side alone leaves out of it"
         )
-    factor = _one_factor([each for each in rows if each.tensor in off])
+    factor = _one_factor(apart)
     if factor is None:
         return ""
     if not factor:
