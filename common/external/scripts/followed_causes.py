@@ -316,7 +316,10 @@ def _clips_each(here: Sequence[Measure]) -> str:
         for who, of in norms.items()
     }
     for who, other in _OTHER.items():
-        if alike[who].sum() >= _CLIPPED > alike[other].sum():
+        # Of those that are below the limit, the other has divided all by one number.
+        below = [each.factor for each, at_limit in zip(rows, alike[who], strict=True) if not at_limit]
+        divided = len(below) > 1 and np.ptp(below) <= limits.SCRIPT_FACTOR * max(map(abs, below))
+        if alike[who].sum() >= _CLIPPED - divided and alike[other].sum() < _CLIPPED - divided:
             common = math.isclose(_norm(norms[other]), max(norms[who]), rel_tol=limits.SCRIPT_FACTOR)
             does = "clips all of them by their common norm, of the same limit" if common else "does not"
             return f"the {who} clips the gradient of each tensor by its own norm, and the {other} {does}"
