@@ -556,6 +556,11 @@ HALVED = [0.5 ** (step // 10) for step in range(40)]
             "A schedule goes 4 times as fast: its scheduler",
         ),
         (
+            [n / 24 for n in range(24)],
+            [n // 6 / 24 for n in range(24)],
+            "A schedule goes 6 times as fast: its scheduler",
+        ),
+        (
             [0.9 ** (n / 4) for n in range(40)],
             [0.9 ** (n // 4) for n in range(40)],
             "B is a staircase, which holds for 4 steps each what the other makes",
