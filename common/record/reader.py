@@ -23,6 +23,7 @@ from parity.common.record.script_taps import ScriptTaps, read_taps
 from parity.common.record.trace import state_files
 from parity.common.record.version_0_1 import stored
 from parity.common.spec import Placement, RunOptions, ScriptInfo, TrainSpec
+from parity.common.spec.external.mapping import Mapping
 from parity.common.state.canonical import State, load_state
 
 Column = NDArray[np.float64]
@@ -42,7 +43,7 @@ class RunRecord:
     """A record read back. Columns are float64 arrays over the recorded steps.
 
     Of a run that went on, `joined` are its parts, each limited to the steps that no later part took anew:
-    what they recorded together is the run's. `renamed` gives the states' tensors other names, given which state
+    what they recorded together is the run's. `renamed` gives the states' tensors other names, by `mapping`, given which state
     it is. Header and summary are then those of the last, but for the number of steps and their time.
     """
 
@@ -52,6 +53,7 @@ class RunRecord:
     columns: dict[str, Column]
     joined: tuple[RunRecord, ...] = ()
     renamed: Callable[[str, State], State] | None = None
+    mapping: Mapping | None = None
 
     @property
     def run_info(self) -> TrainSpec | ScriptInfo:

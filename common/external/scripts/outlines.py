@@ -11,11 +11,14 @@ from parity.common.external.lint.lint import audit, of_optimizers, same
 from parity.common.external.lint.settings import said
 from parity.common.record.files import parse, read_json
 from parity.common.record.script import OUTLINE
+from parity.common.spec.external.mapping import LayerPair, Mapping
 from parity.common.spec.external.outline import LayerInfo, OptimizerInfo, Outline
 
 
-def setting_differences(reference: Path, candidate: Path) -> tuple[list[str], list[str]]:
-    """(differences, what could not be compared), for people."""
+def setting_differences(
+    reference: Path, candidate: Path, mapping: Mapping | None = None
+) -> tuple[list[str], list[str]]:
+    """(differences, what could not be compared), for people; mapping: by which layers correspond, of two frameworks, where it is known."""
     first, second = _read(reference), _read(candidate)
     if isinstance(first, str) or isinstance(second, str):
         return [], [
@@ -28,7 +31,8 @@ def setting_differences(reference: Path, candidate: Path) -> tuple[list[str], li
     swapped = first.framework == "torch"
     keras, torch = (second, first) if swapped else (first, second)
     several = zip(keras.optimizers, torch.optimizers, strict=False)
-    found = [("optimizer", one) for one in audit(keras, torch).differences] + [
+    known = _layers(mapping, keras, torch) if mapping is not None else None
+    found = [("optimizer", one) for one in audit(keras, torch, known).differences] + [
         (f"optimizer {number}", one)
         for number, (ours, theirs) in enumerate(several, 1)
         for one in of_optimizers(ours, theirs, [])
@@ -45,6 +49,19 @@ def setting_differences(reference: Path, candidate: Path) -> tuple[list[str], li
         row = f" (row {one.row} of DIFFERENCES)" if one.row else ""
         told.append((layers, f"{one.setting} is {said(values[0])} and {said(values[1])}{row}"))
     return _together([*told, *_pools(first, second)]), []
+
+
+def _layers(mapping: Mapping, keras: Outline, torch: Outline) -> list[LayerPair]:
+    """The layers whose tensors are each other's counterparts."""
+    ours, theirs = ({info.name: info.layer for info in side.tensors} for side in (keras, torch))
+    pairs = {
+        (ours[pair.keras[0]], theirs[pair.torch[0]])
+        for pair in mapping.tensors
+        if pair.keras and pair.torch and pair.keras[0] in ours and pair.torch[0] in theirs
+    }
+    named = [{pair.keras for pair in mapping.layers}, {pair.torch for pair in mapping.layers}]
+    rest = [(one, other) for one, other in sorted(pairs) if one not in named[0] and other not in named[1]]
+    return [*mapping.layers, *(LayerPair(keras=one, torch=other) for one, other in rest)]
 
 
 def _pools(first: Outline, second: Outline) -> list[tuple[str, str]]:

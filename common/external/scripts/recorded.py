@@ -179,7 +179,7 @@ def mapped(record: RunRecord, mapping: Mapping) -> RunRecord:
 
     naming = described.naming if described.naming == "other" else "keras"
     header = record.header.model_copy(update={"spec": described.model_copy(update={"naming": naming})})
-    return replace(record, header=header, renamed=renamed)
+    return replace(record, header=header, renamed=renamed, mapping=mapping)
 
 
 def unwrapped(records: Sequence[RunRecord]) -> list[RunRecord]:
@@ -561,7 +561,8 @@ class RecordSource(core.ObservationSource):
     @cached_property
     def _settings(self) -> tuple[list[str], list[str]]:
         """Those that differ, as `setting_differences` has them."""
-        return setting_differences(*(record.folder for record in self._records))
+        first, second = self._records
+        return setting_differences(first.folder, second.folder, first.mapping)
 
     @cached_property
     def _measures(self) -> list[Measure]:
