@@ -49,7 +49,6 @@ class ByEffect:
     def __init__(self, bench: Bench, known: Sequence[Pair]) -> None:
         """known: pairs of the mapping that stay."""
         self.bench, self.known, mapping = bench, known, bench.mapping
-        # How far the outputs are apart at least, by pieces that both models have.
         self._closest: tuple[float, _Pieces] | None = None
         passes = bench.run(mapping.tensors, inject=False, shared=False)
         self._views = bench.views(mapping.tensors, *passes)
@@ -72,9 +71,14 @@ class ByEffect:
             return None
         return None
 
+    @property
+    def far(self) -> float:
+        """How far the outputs are apart at least, by pieces that both models have; infinite where they have none, or before they are looked for."""
+        return math.inf if self._closest is None else self._closest[0]
+
     def nearest(self) -> Mapping | None:
         """Of models that differ, once `mapping` has found none: the mapping with pairs of what does most nearly the same."""
-        if self._closest is None or self._closest[0] > _NEAR:
+        if self._closest is None or self.far > _NEAR:
             return None
         self._begin(self._closest[1])
         try:
@@ -85,11 +89,15 @@ class ByEffect:
             ours, theirs = self._effects()
         except ExternalModelError:
             return None
-        alike = [
-            [_likeness(does, makes) if piece.key == other.key else -np.inf for other, makes in theirs]
-            for piece, does in ours
-        ]
-        return self._with([(ours[row][0], theirs[column][0]) for row, column in assign(alike).items()])
+        alike = np.array(
+            [
+                [_likeness(does, makes) if piece.key == other.key else -np.inf for other, makes in theirs]
+                for piece, does in ours
+            ]
+        )
+        sides = [piece for piece, _ in ours], [piece for piece, _ in theirs]
+        found = assign(_of_wholes(alike, *sides))
+        return self._with([(sides[0][row], sides[1][column]) for row, column in found.items()])
 
     def _with(self, told: Sequence[_Told]) -> Mapping | None:
         """The mapping with the pairs of tensors whose pieces are told; None where no rule has them so."""
@@ -129,7 +137,7 @@ class ByEffect:
         told: list[_Told] = []
         agree = self._agree()
         far = deviation(*self._base)
-        if self._closest is None or far < self._closest[0]:
+        if far < self.far:
             self._closest = far, pieces
         while any(self.open):
             if not agree or time.monotonic() > self._deadline:
@@ -271,6 +279,36 @@ def _is_one(ours: Array, theirs: Array) -> bool:
 def _changed(value: Array) -> Array:
     """Other values, whatever the order of their elements, and whatever norm follows."""
     return np.asarray(value + 0.5 * value * np.abs(value))
+
+
+def _of_wholes(alike: Array, ours: Sequence[Piece], theirs: Sequence[Piece]) -> Array:
+    """How alike pieces are, without pairs that would divide two tensors of one cut which are more alike as wholes than their pieces are like whole tensors."""
+    of = [_by_tensor(pieces) for pieces in (ours, theirs)]
+    several = [[places for places in each.values() if len(places) > 1] for each in of]
+    single = [[places[0] for places in each.values() if len(places) == 1] for each in of]
+    worth = np.full((len(several[0]), len(several[1])), -np.inf)
+    for (i, rows), (j, columns) in itertools.product(enumerate(several[0]), enumerate(several[1])):
+        if len(rows) == len(columns):
+            parts = (
+                alike[np.ix_(rows, single[1])].max(1, initial=0),
+                alike[np.ix_(single[0], columns)].max(0, initial=0),
+            )
+            whole = alike[rows, columns].mean()
+            worth[i, j] = whole if whole >= max(each.mean() for each in parts) else -np.inf
+    found = alike.copy()
+    for i, j in assign(worth).items():
+        rows, columns = several[0][i], several[1][j]
+        found[rows, :], found[:, columns] = -np.inf, -np.inf
+        found[rows, columns] = alike[rows, columns]
+    return found
+
+
+def _by_tensor(pieces: Sequence[Piece]) -> dict[object, list[int]]:
+    """The places of the pieces of each tensor, in order."""
+    found: dict[object, list[int]] = {}
+    for place, piece in enumerate(pieces):
+        found.setdefault((piece.rule, piece.names), []).append(place)
+    return found
 
 
 def _likeness(ours: Array, theirs: Array) -> float:

@@ -204,8 +204,9 @@ def _told(mapping: Mapping, models: TracedModels, probes: tuple[Arrays, Arrays])
     with Bench(mapping, models.keras, models.torch, *probes) as bench:
         known = [pair for pair in mapping.tensors if pair.doubt is None or pair in settled]
         ways = [ByEffect(bench, pairs) for pairs in (known, settled)]
-        every = itertools.chain((way.mapping() for way in ways), (way.nearest() for way in ways[:1]))
-        return [*itertools.islice(filter(None, every), 1)]
+        found = next(filter(None, (way.mapping() for way in ways)), None)
+        found = found or min(ways, key=lambda way: way.far).nearest()
+        return [] if found is None else [found]
 
 
 def _open(mapping: Mapping) -> tuple[int, int]:

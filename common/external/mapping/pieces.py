@@ -65,7 +65,7 @@ def ways_to_cut(left: Sequence[Sequence[TensorInfo]]) -> Iterator[list[list[Piec
         for shape, count in Counter(info.shape for info in infos).items()
     }
     every = itertools.chain(
-        *(itertools.islice(_by_parts(counts, first), _WAYS) for first in (_number, _apart)),
+        *(itertools.islice(_by_parts(counts, first), _WAYS) for first in (_number, _uneven)),
         _by_common_axes(counts),
     )
     seen: list[_Way] = []
@@ -80,7 +80,7 @@ def ways_to_cut(left: Sequence[Sequence[TensorInfo]]) -> Iterator[list[list[Piec
 
 
 def _by_parts(
-    counts: Mapping[_Group, int], first: Callable[[Mapping[_Group, int], _Way], int]
+    counts: Mapping[_Group, int], first: Callable[[Mapping[_Group, int], _Way], tuple[int, int]]
 ) -> Iterator[_Way]:
     """Yield cuts with which both sides have as many pieces of each size, by cutting what has no counterpart into what has; those
     with the least of something come first.
@@ -88,7 +88,7 @@ def _by_parts(
     keys = _keys(counts)
     choices = {shape: _divisions(shape, keys) for _, shape in counts}
     whole: _Way = {group: (1,) * len(group[1]) for group in counts}
-    seen, waiting = {frozenset(whole.items())}, [(0, 0, whole)]
+    seen, waiting = {frozenset(whole.items())}, [((0, 0), 0, whole)]
     while waiting and len(seen) < _STATES:
         *_, way = heapq.heappop(waiting)
         unequal = _unequal(counts, way)
@@ -99,10 +99,17 @@ def _by_parts(
         key = max(unequal, key=lambda key: (math.prod(key), key))
         for group, cuts in way.items():
             if group[0] == unequal[key] and _key(_part(group[1], cuts)) == key:
-                for finer in choices[group[1]]:
+                smaller = [
+                    (finer, _key(part))
+                    for finer in choices[group[1]]
+                    if math.prod(part := _part(group[1], finer)) < math.prod(key)
+                ]
+                # Into what the other side has more of, where it can be.
+                into = [finer for finer, to in smaller if unequal.get(to) == 1 - group[0]]
+                for finer in into or [finer for finer, _ in smaller]:
                     other = way | {group: finer}
                     state = frozenset(other.items())
-                    if math.prod(_part(group[1], finer)) < math.prod(key) and state not in seen:
+                    if state not in seen:
                         seen.add(state)
                         heapq.heappush(waiting, (first(counts, other), len(seen), other))
 
@@ -151,15 +158,14 @@ def _by_common_axes(counts: Mapping[_Group, int]) -> Iterator[_Way]:
             yield way
 
 
-def _number(counts: Mapping[_Group, int], way: _Way) -> int:
+def _number(counts: Mapping[_Group, int], way: _Way) -> tuple[int, int]:
     """How many pieces there are."""
-    return sum(counts[group] * math.prod(cuts) for group, cuts in way.items())
+    return sum(counts[group] * math.prod(cuts) for group, cuts in way.items()), 0
 
 
-def _apart(counts: Mapping[_Group, int], way: _Way) -> int:
-    """How many numbers are in pieces of which a side has more."""
-    totals = _totals(counts, way)
-    return sum(abs(totals[0][key] - totals[1][key]) * math.prod(key) for key in {*totals[0], *totals[1]})
+def _uneven(counts: Mapping[_Group, int], way: _Way) -> tuple[int, int]:
+    """Of how many keys a side has more, and how many pieces there are."""
+    return len(_unequal(counts, way)), _number(counts, way)[0]
 
 
 def _unequal(counts: Mapping[_Group, int], way: _Way) -> dict[Shape, int]:
@@ -237,7 +243,7 @@ def is_plain(pair: Pair, ours: Sequence[Shape], theirs: Sequence[Shape]) -> bool
 
 
 def values_of(key: Hashable, name: object) -> Array:
-    """Values of these sizes, which an exchange of axes of one size does not change; of a vector they may be variances."""
+    """Values of the shape `key`, float64, which an exchange of axes of one size does not change; of a vector they may be variances. `name` draws others."""
     assert isinstance(key, tuple)
     random = np.random.default_rng(zlib.crc32(repr((key, name)).encode()))
     if len(key) < 2:
