@@ -359,14 +359,13 @@ def _rules(ours: Sequence[TensorInfo], theirs: Sequence[TensorInfo]) -> Sequence
 
 def _is_stock(rule: str) -> bool:
     """Whether kernels of layers are so: inputs and outputs last in Keras, and in torch outputs and inputs first."""
-    ours, theirs = (
-        (re.findall(r"[a-m]", side) for side in rule.partition(";")[0].split("->"))
-        if "->" in rule
-        else ([], [])
-    )
-    return rule in ("transpose", "conv", "depthwise") or (
-        len(ours) > 1 and theirs == [*ours[:-3:-1], *ours[:-2]]
-    )
+    if "->" not in rule:
+        return rule in ("transpose", "conv", "depthwise")
+    ours, theirs = rule.partition(";")[0].split("->")
+    # Of each axis the names but that of a stack, none of an axis of one.
+    axes = [re.findall(r"[a-m]", axis) for axis in re.findall(r"\([^)]*\)|\S+", ours.removeprefix("n "))]
+    due = [*itertools.chain.from_iterable(axes[:-3:-1]), *itertools.chain.from_iterable(axes[:-2])]
+    return re.findall(r"[a-m]", theirs) == due
 
 
 def _pair(keras: Sequence[str], torch: Sequence[str], rules: Sequence[str]) -> Pair:
