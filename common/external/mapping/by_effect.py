@@ -71,14 +71,9 @@ class ByEffect:
             return None
         return None
 
-    @property
-    def far(self) -> float:
-        """How far the outputs are apart at least, by pieces that both models have; infinite where they have none, or before they are looked for."""
-        return math.inf if self._closest is None else self._closest[0]
-
     def nearest(self) -> Mapping | None:
         """Of models that differ, once `mapping` has found none: the mapping with pairs of what does most nearly the same."""
-        if self._closest is None or self.far > _NEAR:
+        if self._closest is None or self._closest[0] > _NEAR:
             return None
         self._begin(self._closest[1])
         try:
@@ -137,7 +132,7 @@ class ByEffect:
         told: list[_Told] = []
         agree = self._agree()
         far = deviation(*self._base)
-        if far < self.far:
+        if self._closest is None or far < self._closest[0]:
             self._closest = far, pieces
         while any(self.open):
             if not agree or time.monotonic() > self._deadline:

@@ -197,16 +197,21 @@ def _with_constants(mapping: Mapping, models: TracedModels) -> Mapping:
 
 
 def _told(mapping: Mapping, models: TracedModels, probes: tuple[Arrays, Arrays]) -> list[Mapping]:
-    """A mapping with other pairs of tensors, by what each of them does: of those that are in doubt or have no counterpart, else of all."""
+    """A mapping with other pairs of tensors, by what each of them does: of those that order alone has told, or that have no counterpart.
+
+    What names or shapes tell stays, as a port that takes one for another differs by that; unless something is left over so.
+    """
     settled = [
         pair for pair in mapping.tensors if pair.source == "hand" or constant_of(pair.rule) is not None
     ]
+    told = [pair for pair in mapping.tensors if pair.doubt is None or pair.source != "order"]
+    known = [pair for pair in mapping.tensors if pair in told or pair in settled]
     with Bench(mapping, models.keras, models.torch, *probes) as bench:
-        known = [pair for pair in mapping.tensors if pair.doubt is None or pair in settled]
-        ways = [ByEffect(bench, pairs) for pairs in (known, settled)]
-        found = next(filter(None, (way.mapping() for way in ways)), None)
-        found = found or min(ways, key=lambda way: way.far).nearest()
-        return [] if found is None else [found]
+        for pairs in (known, settled) if left_of(mapping, models.outlines) else (known,):
+            way = ByEffect(bench, pairs)
+            if found := way.mapping() or way.nearest():
+                return [found]
+    return []
 
 
 def _open(mapping: Mapping) -> tuple[int, int]:
