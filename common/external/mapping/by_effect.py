@@ -79,7 +79,7 @@ class ByEffect:
         try:
             start = time.monotonic()
             self._agree()
-            if (time.monotonic() - start) * len(self.open[0]) > _SECONDS / 2:
+            if (time.monotonic() - start) * len(self.open[0]) > _SECONDS:
                 return None
             ours, theirs = self._effects()
         except ExternalModelError:
