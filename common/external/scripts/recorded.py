@@ -585,7 +585,7 @@ class RecordSource(core.ObservationSource):
             return clips_alone(measures, self._rounding.smooth) or of_gradients(here, self._rounding.smooth)
         said = in_the_gradients(first, measures, self._records, self._units)
         if first.name == "loss":
-            said = said or of_modes(here) or scaled(self._of_turn(first.step), self._factors())
+            said = said or scaled(self._of_turn(first.step), self._factors())
             return said or (self._of_averages(first.step) if moved_alike(here) else "")
         if said or first.name != "update":
             return said
@@ -674,6 +674,9 @@ class RecordSource(core.ObservationSource):
         if self._followed and first.name in ("loss", "gradients") and self._of_changed_weights(first):
             yield _WHY_CHANGED
             return
+        if self._followed and first.name == "loss" and (mode := self._of_mode(first)):
+            yield mode
+            return
         if self._followed and first.name in _FROM_THERE and first.step:
             turn = {each.step for each in self._of_turn(first.step)}
             before = [step for step in followed_steps(self._records[1]) if step < first.step and step in turn]
@@ -752,6 +755,11 @@ class RecordSource(core.ObservationSource):
         far = self._far(first, steps)
         off = {step for step, how in far.items() if how > _MUCH_NEARER * far[first.step]}
         return first.step in off <= changed < steps
+
+    def _of_mode(self, first: StageSummary) -> str:
+        """That a layer is in another mode at a step; '' where running averages do not say so, or an invariant does."""
+        broken = any(v.step == first.step for record in self._records for v in record.violations)
+        return "" if broken else of_modes([each for each in self._measures if each.step == first.step])
 
     def _from_there(self, first: StageSummary, before: Sequence[int]) -> str:
         """What fits a stage that agrees at the followed steps before its first."""
