@@ -10,6 +10,7 @@ from parity.common.external.mapping.pieces import Piece, pairs_of, ways_to_cut
 from parity.common.external.mapping.trial import Bench
 from parity.common.external.mapping.verification import outputs_apart, refine
 from parity.common.spec.external.mapping import Mapping, Names
+from parity.common.spec.external.outline import TensorInfo
 from parity_tests.external_sides import Side
 
 X = np.random.default_rng(3).normal(size=(4, 5, 6))
@@ -136,6 +137,24 @@ def test_sides_with_other_numbers_of_weights_have_no_pieces():
     del torch.state["q"]
     left = [side.outline(X).tensors if side is keras else () for side in (keras, torch)]
     assert not list(ways_to_cut(left))
+
+
+def test_pieces_of_tensors_of_other_ranks_give_no_pairs():
+    keras = Side("tensorflow", {"d/kernel": (6, 3)}, {"d": "dense"}, heads)
+    torch = Side("torch", {"m": (2, 6), "v": (6,)}, {}, parted)
+    infos = [
+        {
+            name: TensorInfo(
+                name=name, layer="", role="kernel", shape=value.shape, dtype="float64", trainable=True
+            )
+        }
+        for side in (keras, torch)
+        for name, value in side.state.items()
+    ]
+    ours = [Piece((6,), ("d/kernel",), "", (6, 1), (1, 3), (0, place)) for place in range(3)]
+    theirs = [Piece((6,), ("m",), "", (1, 6), (2, 1), (place, 0)) for place in range(2)]
+    theirs.append(Piece((6,), ("v",), "", (6,), (1,), (0,)))
+    assert pairs_of(list(zip(ours, theirs, strict=True)), infos[0], infos[1] | infos[2]) is None
 
 
 def test_pieces_that_lie_as_no_rule_has_them_give_no_pairs():

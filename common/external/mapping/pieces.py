@@ -327,6 +327,8 @@ def _rules(ours: Sequence[TensorInfo], theirs: Sequence[TensorInfo]) -> Sequence
     parts, whole = (
         [info.shape for info in side] for side in ((ours, theirs) if len(ours) > 1 else (theirs, ours))
     )
+    if len({*map(len, parts)}) > 1:
+        return []
     found: list[str] = []
     stack = [(0, (len(parts), *parts[0]))] if len({*parts}) == 1 else []
     beside = [
