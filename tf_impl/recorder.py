@@ -334,9 +334,12 @@ class Recorder(ScriptRecorder):
 
         # One branch, which is not taken at most steps: each operation of a graph has its price.
         taken = tf.cond(self._measuring, looked_at, lambda: tf.constant(NAN, tf.float64))
-        place = next((n for n, each in enumerate(self._optimizers) if each is optimizer), 0)
-        update = tf.stack([self._rate(optimizer), taken, tf.constant(place, tf.float64)])
+        update = tf.stack([self._rate(optimizer), taken, tf.constant(self._place(optimizer), tf.float64)])
         self._seen.assign(tf.concat([[update], self._seen[: _TOGETHER - 1], self._seen[_TOGETHER:] + 1], 0))
+
+    def _place(self, optimizer: Any) -> int:
+        """Which of several optimizers one is; 0 of the only one."""
+        return next((n for n, each in enumerate(self._optimizers) if each is optimizer), 0)
 
     def _replaced(self, gradients: list[Any], variables: Sequence[Any]) -> list[Any]:
         """The gradients to update by: in a followed run the reference's, at the steps that are followed."""

@@ -477,14 +477,14 @@ def _compare_followed(
     else:
         reason = "each followed step by itself is what rounding makes of it"
     final, evaluation = stages[-2:]
-    rest = "the steps between and the final state"
+    rest = ", the steps between and the final state"
     if final.status != "not recorded":
-        rest = "and the steps between"
+        rest = " and the steps between"
     elif evaluation.status != "not recorded":
-        rest = "the steps between, and of the final state all but its evaluation"
+        rest = ", the steps between, and of the final state all but its evaluation"
     words = [
         f"followed: judged at {len(steps)} of {len(reference.steps)} steps, each from the reference's state; the weights it began"
-        f" with{'' if rest.startswith('and') else ','} {rest} are not judged"
+        f" with{rest} are not judged"
     ]
     words += [f"{NOT_RECORDED}: {IDS}"] if IDS in skip else []
     nothing = np.full(len(reference.steps), np.nan)

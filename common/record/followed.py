@@ -64,10 +64,10 @@ COUPLED = "decayed momentum"
 # Of several optimizers: by how much the weights that the others have updated in the same step are off, as a share of them. A gradient
 # that goes through these is off, too.
 THROUGH = "weights of other optimizers"
-# A running average that moves otherwise, as `fits.averaged` has it; an average of weights that comes out otherwise, as `fits.averaged_weights` has it.
-AVERAGED = {"momentum": "momentum of average", "variance": "variance of average"}
 # A running average of batches that one script alone moves at a step, the one that `only` says.
 ALONE = "average of one script"
+# A running average that moves otherwise, as `fits.averaged` has it; an average of weights that comes out otherwise, as `fits.averaged_weights` has it.
+AVERAGED = {"momentum": "momentum of average", "variance": "variance of average"}
 OF_WEIGHTS = {
     "right": "average of weights",
     "old": "average of old weights",
@@ -219,10 +219,8 @@ class Follower:
         self.identity = identity_of(reference)
         self._measures: list[Measure] = []
         self._of_gradients: list[Measure] = []  # of the step at hand, by its last update
-        self._behind: tuple[int, State] = (
-            -1,
-            {},
-        )  # the last step that was measured, and the tensors as it ended
+        # The last step that was measured, and the tensors as it ended.
+        self._behind: tuple[int, State] = -1, {}
         info = read_header(reference).spec
         if not isinstance(info, ScriptInfo) or not (reference / STATES).is_dir():
             raise RecordError(f"follow: {reference} has no states; record that script with states=True")
@@ -354,7 +352,7 @@ class Follower:
 
     def _last_turn(self, step: int, optimizer: int) -> int:
         """How many updates the reference's optimizer has made of a step; 1 where that is not known."""
-        updates = load_state(_path(self.reference, STATES, step + 1)).get(UPDATES, ())
+        updates = load_state(_path(self.reference, STATES, step + 1), mapped=True).get(UPDATES, ())
         return int(updates[optimizer]) if optimizer < len(updates) else 1
 
     def saw(

@@ -204,8 +204,9 @@ def _told(mapping: Mapping, models: TracedModels, probes: tuple[Arrays, Arrays])
     settled = [
         pair for pair in mapping.tensors if pair.source == "hand" or constant_of(pair.rule) is not None
     ]
-    told = [pair for pair in mapping.tensors if pair.doubt is None or pair.source != "order"]
-    known = [pair for pair in mapping.tensors if pair in told or pair in settled]
+    known = [
+        pair for pair in mapping.tensors if pair in settled or pair.doubt is None or pair.source != "order"
+    ]
     with Bench(mapping, models.keras, models.torch, *probes) as bench:
         for pairs in (known, settled) if left_of(mapping, models.outlines) else (known,):
             way = ByEffect(bench, pairs)

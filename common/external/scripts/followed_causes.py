@@ -267,11 +267,11 @@ def of_update(
     if not factor:
         return f"the candidate's step leaves {listed([*off], _SHOWN)} as they are: not in its optimizer's groups, frozen, or with a rate of 0"
     updates = [each for each in measures if each.stage == "update" and each.reference]
-    apart = [each for each in updates if each.tensor in off]
+    at_all_steps = [each for each in updates if each.tensor in off]
     is_every = len(off) == len({each.tensor for each in updates} or rows)
-    if np.ptp([factor, *(each.factor for each in apart)]) > _VARIES * abs(factor):
+    if np.ptp([factor, *(each.factor for each in at_all_steps)]) > _VARIES * abs(factor):
         which = "every tensor" if is_every else listed(sorted(off), _SHOWN)
-        return _varying(which, [each for each in apart if each.ulps > units] or apart)
+        return _varying(which, [each for each in at_all_steps if each.ulps > units] or at_all_steps)
     if is_every:
         return f"every update is {factor:.6g} times the reference's, of equal gradients and slots: another learning rate than the one recorded"
     return f"the updates of {listed(sorted(off), _SHOWN)} are {factor:.6g} times the reference's, and the others agree: another learning rate of their group"

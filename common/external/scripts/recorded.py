@@ -85,6 +85,7 @@ from parity.common.parity.rounding import (
 from parity.common.parity.sample_ids import has_ids, steps_of_other_samples
 from parity.common.record import RunRecord
 from parity.common.record.followed import CHANGED, DECAYED, FINAL, Measure, read_measures
+from parity.common.record.invariants import Violation
 from parity.common.spec import ScriptInfo
 from parity.common.spec.external.mapping import Mapping
 from parity.common.state.canonical import State
@@ -756,16 +757,20 @@ class RecordSource(core.ObservationSource):
         off = {step for step, how in far.items() if how > _MUCH_NEARER * far[first.step]}
         return first.step in off <= changed < steps
 
+    def _broken(self, step: int | None) -> list[Violation]:
+        """The invariants that were broken at a step, in either record."""
+        return [each for record in self._records for each in record.violations if each.step == step]
+
     def _of_mode(self, first: StageSummary) -> str:
         """That a layer is in another mode at a step; '' where running averages do not say so, or an invariant does."""
-        broken = any(v.step == first.step for record in self._records for v in record.violations)
-        return "" if broken else of_modes([each for each in self._measures if each.step == first.step])
+        if self._broken(first.step):
+            return ""
+        return of_modes([each for each in self._measures if each.step == first.step])
 
     def _from_there(self, first: StageSummary, before: Sequence[int]) -> str:
         """What fits a stage that agrees at the followed steps before its first."""
         assert first.step is not None
-        broken = [v for record in self._records for v in record.violations if v.step == first.step]
-        if broken:
+        if broken := self._broken(first.step):
             return f"{broken[0].invariant} was broken at this step, the first that differs: {broken[0].text}"
         row = int(np.searchsorted(self._steps, first.step))
         factor = self._followed_factor(first) if first.name == "gradients" else None
