@@ -73,7 +73,8 @@ class ByEffect:
 
     def nearest(self) -> Mapping | None:
         """Of models that differ, once `mapping` has found none: the mapping with pairs of what does most nearly the same."""
-        if self._closest is None or self._closest[0] > _NEAR:
+        # Of models that agree `mapping` has told all that there is to tell.
+        if self._closest is None or not _EQUAL < self._closest[0] <= _NEAR:
             return None
         self._begin(self._closest[1])
         try:
