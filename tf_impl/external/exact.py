@@ -18,7 +18,7 @@ held.append(EXACT.instead_of)
 _grayscale, _standardization = tf.image.rgb_to_grayscale, tf.image.per_image_standardization
 # Methods that are computed in float32.
 _ROUNDED = ("bilinear", "bicubic")
-_converted = keras.layers.Normalization.convert_weight
+_converted, _moments = keras.layers.Normalization.convert_weight, keras.layers.BatchNormalization._moments
 _cast, _resize, _ctc, _keras_ctc = tf.cast, tf.image.resize, tf.nn.ctc_loss, backend.nn.ctc_loss
 _old_ctc = tf.compat.v1.nn.ctc_loss
 
@@ -183,7 +183,21 @@ def _exact_statistics(layer: Any, weight: Any) -> Any:
     return tf.constant(kept.reshape(layer._broadcast_shape))
 
 
+def _exact_moments(layer: Any, inputs: Any, mask: Any) -> Any:
+    """The mean and variance of a batch norm's inputs (..., channels); to the number of those that a mask keeps Keras adds 1e-7."""
+    if mask is None or layer.compute_dtype != "float64":
+        return _moments(layer, inputs, mask)
+    _note(f"the {keras.config.epsilon():g} that is added to a masked batch norm's count")
+    kept = tf.cast(tf.broadcast_to(tf.cast(mask, tf.bool)[..., None], tf.shape(inputs)), inputs.dtype)
+    axes = layer._reduction_axes
+    count = tf.maximum(tf.reduce_sum(kept, axes, keepdims=True), 1)
+    mean = tf.reduce_sum(tf.where(kept > 0, inputs, 0), axes, keepdims=True) / count
+    squares = tf.reduce_sum(tf.where(kept > 0, tf.square(inputs - mean), 0), axes, keepdims=True)
+    return tf.squeeze(mean, axes), tf.squeeze(squares / count, axes)
+
+
 EXACT.replacements = (
+    (keras.layers.BatchNormalization, "_moments", _exact_moments),
     (keras.layers.Normalization, "convert_weight", _exact_statistics),
     (keras.regularizers.L1, "__call__", _exact_l1),
     (tf, "cast", _exact_cast),

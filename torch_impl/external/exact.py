@@ -9,7 +9,9 @@ from torch.overrides import handle_torch_function, has_torch_function
 from parity.common.external.process.exact import ExactFunctions
 
 EXACT = ExactFunctions()
-_hardsigmoid, _hardswish = F.hardsigmoid, F.hardswish
+_hardsigmoid, _hardswish, _softplus = F.hardsigmoid, F.hardswish, F.softplus
+# Torch's own.
+_THRESHOLD = 20
 
 
 def _exact_hardsigmoid(input: torch.Tensor, inplace: bool = False) -> torch.Tensor:
@@ -66,11 +68,26 @@ def _exact_batch_norm(
     return result if bias is None else result + bias.view(shape)
 
 
-# What experiments on functions call it by.
+def _exact_softplus(input: torch.Tensor, beta: float = 1, threshold: float = 20) -> torch.Tensor:
+    """As the stock function, which goes on with what is above its threshold as it is: at 20 that is 2e-9 too small."""
+    if has_torch_function((input,)):
+        found: torch.Tensor = handle_torch_function(
+            _exact_softplus, (input,), input, beta=beta, threshold=threshold
+        )
+        return found
+    if input.dtype != torch.float64 or threshold < _THRESHOLD or not (input * beta > threshold).any():
+        return _softplus(input, beta, threshold)
+    EXACT.note(f"softplus above {threshold:g}")
+    return torch.logaddexp(input * beta, input.new_zeros(())) / beta
+
+
+# What experiments on functions call them by.
 _exact_batch_norm.__name__ = "batch_norm"
+_exact_softplus.__name__ = "softplus"
 _batch_norm = F.batch_norm
 EXACT.replacements = (
     (F, "hardsigmoid", _exact_hardsigmoid),
     (F, "hardswish", _exact_hardswish),
     (F, "batch_norm", _exact_batch_norm),
+    (F, "softplus", _exact_softplus),
 )

@@ -157,10 +157,13 @@ def _mapped(models: TracedModels, given: Path | None) -> Mapping:
         turned = _in_order_of_axes(refined, ours)
         if turned != refined and _apart(turned, models, probes) < _apart(refined, models, probes):
             refined = refine(turned, models.keras, models.torch, *probes)
-        if left_of(refined, models.outlines) or (
-            refined.doubtful and _apart(refined, models, probes) > AGREES
+        released = _without_constants(refined)
+        if (
+            released != refined
+            or left_of(refined, models.outlines)
+            or (refined.doubtful and _apart(refined, models, probes) > AGREES)
         ):
-            told = _told(refined, models, probes)
+            told = _told(released, models, probes)
             # What is fused may have taken the place of what is not.
             for other in itertools.chain(told, other_ways(ours, theirs, hints, proposed)):
                 found = refine(_with_constants(other, models), models.keras, models.torch, *probes)
@@ -194,6 +197,19 @@ def _with_constants(mapping: Mapping, models: TracedModels) -> Mapping:
         taken = {info.name for info in left}
         unmapped[side] = tuple(name for name in unmapped[side] if name not in taken)
     return mapping.model_copy(update={"tensors": (*mapping.tensors, *found), "unmapped": Names(**unmapped)})
+
+
+def _without_constants(mapping: Mapping) -> Mapping:
+    """A mapping in which tensors of both sides that the other one lacks, and that begin as ones or zeros, have no counterpart: they may be each
+    other's, as four biases by themselves and that of one layer for all.
+    """
+    constants = [pair for pair in mapping.tensors if constant_of(pair.rule) is not None]
+    alone = [tuple(name for pair in constants for name in getattr(pair, side)) for side in ("keras", "torch")]
+    if not all(alone):
+        return mapping
+    rest = tuple(pair for pair in mapping.tensors if pair not in constants)
+    unmapped = Names(keras=(*mapping.unmapped.keras, *alone[0]), torch=(*mapping.unmapped.torch, *alone[1]))
+    return mapping.model_copy(update={"tensors": rest, "unmapped": unmapped})
 
 
 def _told(mapping: Mapping, models: TracedModels, probes: tuple[Arrays, Arrays]) -> list[Mapping]:

@@ -361,15 +361,18 @@ def spec_of(
         joined: the loss that the models give, and rows of all that they are given; None where one input and one loss of
             ours say it all.
     """
-    reference = bench.reference(training=True)
-    null = _zero_gradients(asked, bench, reference)
+    # What stock Keras rounds or adds hides that a gradient is nothing but rounding.
+    with exact_constants(bench):
+        reference = bench.reference(training=True)
+        null = _zero_gradients(asked, bench, reference)
+        moved = _moved_by_rounding(asked, bench)
     # What one side alone trains is here only where its gradient is zero.
     still = [set(bench.mapping.ignored.keras), set(bench.mapping.ignored.torch)]
     for pair in bench.mapping.tensors:
         if frozen_apart(bench).keys() & set(pair.keras):
             still[0] |= set(pair.keras)
             still[1] |= set(pair.torch)
-    still[1] |= _moved_by_rounding(asked, bench)
+    still[1] |= moved
     batch_norm = any(info.kind == "batch_norm" for outline in bench.outlines for info in outline.layers)
     coupled = (joined is not None and joined[0].reduction == "batch") or _couples_samples(bench, masks)
     trained = _plain(asked, bench, reference) if joined is None else _joined(*joined)

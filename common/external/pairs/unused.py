@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from parity.common.base.errors import ExternalModelError
 from parity.common.base.words import listed
 from parity.common.diagnosis.result import Confidence, Explanation
 from parity.common.external.pairs.explain import Attribution, DeviatingTensor
@@ -73,8 +74,11 @@ def _unread(tensor: DeviatingTensor) -> Iterator[Attribution]:
     doubtful = {owner.get(key) for pair in bench.mapping.tensors if pair.is_ambiguous for key in pair.keras}
     sure = not doubtful & {*tensor.segment.keras}
     for name in ours if len(ours) > 1 else ():
-        here = _apart(_keras_at(tensor, ours), _keras_at(tensor, _rolled(ours, name)))
-        there = _apart(_torch_at(tensor, theirs), _torch_at(tensor, _rolled(theirs, name)))
+        try:
+            here = _apart(_keras_at(tensor, ours), _keras_at(tensor, _rolled(ours, name)))
+            there = _apart(_torch_at(tensor, theirs), _torch_at(tensor, _rolled(theirs, name)))
+        except ExternalModelError:  # as where an input names places that another one fills
+            continue
         if here and not there:
             text = f"torch's numbers here do not depend on the input {name}, and Keras's do"
             evidence = f"by experiment: with its rows in another order Keras's numbers change by {here:.2g}, torch's by nothing"
