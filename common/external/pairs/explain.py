@@ -16,6 +16,7 @@ from parity.common.diagnosis.result import Confidence, Explanation
 from parity.common.external.lint.lint import Difference
 from parity.common.external.lint.settings import PASTE
 from parity.common.external.pairs.bench import Bench
+from parity.common.external.pairs.places import Substitution
 from parity.common.external.pairs.points import Point, Segment, paired_layers
 from parity.common.external.process.pass_result import Arrays
 from parity.common.spec.external.rules import parse_rule
@@ -47,10 +48,11 @@ class Change:
 
 @dataclass(frozen=True)
 class Attribution:
-    """An explanation, and the changes of live settings that make good what it names."""
+    """An explanation, and the changes of live settings that make good what it names; by: the one operation that they put right."""
 
     explanation: Explanation
     changes: tuple[Reversible, ...] = ()
+    by: Substitution | None = None
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -24,6 +24,7 @@ from parity.common.external.pairs.explain import (
 from parity.common.external.pairs.places import CAUSE, Place, Replacement
 from parity.common.external.pairs.points import Segment
 from parity.common.external.pairs.search import Search, finding_of
+from parity.common.external.pairs.structure import put_right_alike
 from parity.common.external.process.worker import ExternalWorker
 
 T = TypeVar("T")
@@ -139,14 +140,16 @@ class ForwardSearch:
     def _repair_alike(self, stage: str, before: PairTrace, known: set[str]) -> PairTrace:
         """Put the same right in all layers that have it too, at once: a default differs everywhere. The next trace."""
         training = stage == "forward"
-        ways: dict[Explanation, Sequence[Change]] = {}
+        ways: dict[Explanation, Sequence[Reversible]] = {}
         places: dict[Explanation, list[TensorComparison]] = {}
-        for number, was in enumerate(before.tensors):
-            if was.agrees or place_of(was) in known:
-                continue
+        off = {n: t for n, t in enumerate(before.tensors) if not t.agrees and place_of(t) not in known}
+        for number, was in off.items():
             for why, changes in self._elsewhere(self.search.compared.segment_of(number)):
                 ways[why] = changes
                 places.setdefault(why, []).append(was)
+        for number, why, change in self._computed_elsewhere(before, off, training):
+            ways[why] = [change]
+            places[why] = [off[number]]
         trace = self.search.bench.trace(training)
         if not ways:
             return trace
@@ -159,15 +162,33 @@ class ForwardSearch:
 
         kept = self.search.put_right(ways, rows)
         for why, deviation in kept.items():
-            off = [of_stage(was, stage) for was in places[why]]
+            here = [of_stage(was, stage) for was in places[why]]
             evidence = (
                 f"by experiment: set in {len(ways)} more layers at once, with it the deviation is {deviation:.2g} instead"
-                f" of {off[0].deviation:.2g}"
+                f" of {here[0].deviation:.2g}"
             )
-            self.search.findings.append(finding_of(stage, off, why=replace(why, evidence=evidence)))
-            known |= {place_of(was) for was in off}
+            self.search.findings.append(finding_of(stage, here, why=replace(why, evidence=evidence)))
+            known |= {place_of(was) for was in here}
+            if why.cause.startswith(CAUSE):
+                names = [place_of(was) for was in before.tensors]
+                self.search.replaced += [
+                    self.search.compared.segment_of(names.index(place_of(was))) for was in here
+                ]
         self.search.use(kept)
         return self.search.bench.trace(training) if len(kept) < len(ways) else trace
+
+    def _computed_elsewhere(
+        self, trace: PairTrace, numbers: Collection[int], training: bool
+    ) -> Iterator[tuple[int, Explanation, Replacement]]:
+        """The same of an operation that has just been found to be the cause: at which points, as it would be there, and what takes it away."""
+        for found in (each for each in self.search.attributed if each.by is not None):
+            points = self.search.bench.points
+            places = {
+                n: Place.of_point(self.search.bench, trace, n, training) for n in numbers if n < len(points)
+            }
+            whole = {n: replace(p, injections=trace.injections) for n, p in places.items() if p is not None}
+            for number, change in put_right_alike(self.search.bench, found, whole).items():
+                yield number, replace(found.explanation, layers=(points[number].keras_layer,)), change
 
     def _elsewhere(self, segment: Segment) -> Iterator[tuple[Explanation, Sequence[Change]]]:
         """What has just been found to be the cause, as it would be in another segment, and what takes it away there."""

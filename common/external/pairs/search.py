@@ -12,7 +12,7 @@ from parity.common.diagnosis.result import Explanation, Finding, TensorCompariso
 from parity.common.external.lint.lint import Difference
 from parity.common.external.pairs.bench import Bench, place_of
 from parity.common.external.pairs.compared_points import ComparedPoints
-from parity.common.external.pairs.explain import Attribution, Change, DeviatingTensor
+from parity.common.external.pairs.explain import Attribution, DeviatingTensor, Reversible
 from parity.common.external.pairs.places import Place
 from parity.common.external.pairs.points import Segment
 
@@ -69,7 +69,7 @@ class Search:
 
     def put_right(
         self,
-        ways: Mapping[Cause, Sequence[Change]],
+        ways: Mapping[Cause, Sequence[Reversible]],
         rows: Callable[[], Callable[[Cause], Sequence[TensorComparison]]],
     ) -> dict[Cause, float]:
         """Take several causes away at once; those whose rows then agree stay so: the largest deviation of each.
@@ -78,7 +78,7 @@ class Search:
             ways: by cause the changes of which the first that can be made takes it away.
             rows: compares the models as they are now, and gives the rows of a cause.
         """
-        undo: dict[Cause, Change] = {}
+        undo: dict[Cause, Reversible] = {}
         for cause, changes in ways.items():
             made = next(filter(None, map(self.made, changes)), None)
             if made is not None:
@@ -103,7 +103,7 @@ class Search:
         texts = {why.text for why in causes}
         self.used |= {suspect for suspect in self.suspects if suspect.text in texts}
 
-    def made(self, way: Change) -> Change | None:
+    def made(self, way: Reversible) -> Reversible | None:
         """Make a change; the one that takes it back, None where it cannot be made."""
         try:
             return way.make(self.bench)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from parity.common.base.errors import ExternalModelError
@@ -266,6 +266,30 @@ def _told(
         return tensor.deviation_with([change]) <= limits.LIVE_FLOAT64
 
     return view.attributed(found, changes, evidence, layers, holds is True, agrees)
+
+
+def put_right_alike(bench: Bench, found: Attribution, places: Mapping[int, Place]) -> dict[int, Replacement]:
+    """What puts other places right as one was, by operations of the same lines; by number, of those that have such.
+
+    places: of one pass, in which torch's layers give what is due at all of them.
+    """
+    first = next(iter(places.values()), None)
+    if found.by is None or first is None:
+        return {}
+    view = View(bench, first)
+    ways = {number: view.like(found.by, place) for number, place in places.items()}
+    several = [(number, way) for number, way in ways.items() if way is not None]
+    values = view.keras.values(*(way.keras_result for _, way in several)) if several else []
+    made = [
+        (number, way, change)
+        for (number, way), value in zip(several, values, strict=True)
+        if (change := way.replacement(value, first.training)) is not None
+    ]
+    if not first.training:
+        return {number: change for number, _, change in made}
+    calls, changes = [way for _, way, _ in made], [change for *_, change in made]
+    joined = _in_the_other_mode(view, bench, first, calls, changes)
+    return {number: change for (number, *_), change in zip(made, joined, strict=True)}
 
 
 def causes_of_loss(bench: Bench, places: Sequence[tuple[Place, Callable[[], float]]]) -> list[Attribution]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 import re
@@ -45,7 +46,7 @@ class Substitutions:
     """
 
     def __init__(self, bench: Bench, place: Place) -> None:
-        self.bench, self._place = bench, place
+        self.bench = bench
         self.keras, self.torch = (recorded(bench, side, place) for side in (0, 1))
         shared = Shared(self.keras, self.torch)
         sides = (self.keras, self.torch)
@@ -67,11 +68,41 @@ class Substitutions:
         self._doubtful = {name for pair in pairs for name in (*pair.keras, *pair.torch)}
         self._doubtful |= {name.rpartition("/")[0] for pair in pairs for name in pair.keras} - {""}
         self._shared = shared
+        self._look_at(place)
+
+    def _look_at(self, place: Place) -> None:
+        self._place = place
         self._ends = [
             next(iter(c.made_in(array, tap)), None)
-            for c, array, tap in zip(sides, (place.due, place.own), place.taps, strict=True)
+            for c, array, tap in zip(
+                (self.keras, self.torch), (place.due, place.own), place.taps, strict=True
+            )
         ]
         self.keras_operations, self.torch_operations = self._between(*self._ends)
+
+    def like(self, found: Substitution, place: Place) -> Substitution | None:
+        """What may make another place of the same passes agree as one of these does: by operations of the same lines; None where nothing is."""
+        other = copy.copy(self)
+        other.__dict__.pop("_by_line", None)
+        other._look_at(place)
+        due_result, own_result = (
+            each.results.index(result)
+            for each, result in ((found.keras, found.keras_result), (found.torch, found.torch_result))
+        )
+        due = [
+            (each, each.results[due_result]) for each in other.keras_operations if _alike(each, found.keras)
+        ]
+        own = [each for each in other.torch_operations if _alike(each, found.torch)]
+        ways = itertools.chain(
+            (
+                way
+                for each in own
+                for way in other._fitting(each, due)
+                if way.torch_result == each.results[own_result]
+            ),
+            other._used_otherwise(other.torch_operations, due),
+        )
+        return next(ways, None)
 
     def _between(self, keras: int | None, torch: int | None) -> tuple[list[Operation], list[Operation]]:
         """What computes a tensor of either side from those that both have."""
@@ -345,6 +376,11 @@ class Substitutions:
         """What several put there; none where one of them does not fit."""
         found = [self.replacement(each) for each in substitutions]
         return [] if None in found else [each for each in found if each is not None]
+
+
+def _alike(one: Operation, other: Operation) -> bool:
+    """Whether two are calls of one line."""
+    return (one.name, one.line, len(one.results)) == (other.name, other.line, len(other.results))
 
 
 def _likeness(one: Expression, other: Expression) -> float:

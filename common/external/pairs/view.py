@@ -123,7 +123,8 @@ class View(Substitutions):
                 # Masks are given by us, to calls that were taken for the same.
                 fix = "compare with --without-dropout; in both models, call what drops in one order"
                 explanation = replace(explanation, confidence="likely", fix=fix)
-            found.append(Attribution(explanation, () if number else tuple(changes)))
+            one = substitution if len(substitutions) == 1 and not number else None
+            found.append(Attribution(explanation, () if number else tuple(changes), one))
         return found
 
     def _is_given_the_same(self, found: Difference) -> bool:
