@@ -163,9 +163,10 @@ def _mapped(models: TracedModels, given: Path | None) -> Mapping:
             or left_of(refined, models.outlines)
             or (refined.doubtful and _apart(refined, models, probes) > AGREES)
         ):
-            told = _told(released, models, probes)
+            told, differ = _told(released, models, probes)
             # What is fused may have taken the place of what is not.
-            for other in itertools.chain(told, other_ways(ours, theirs, hints, proposed)):
+            others = iter(()) if differ else other_ways(ours, theirs, hints, proposed)
+            for other in itertools.chain(told, others):
                 found = refine(_with_constants(other, models), models.keras, models.torch, *probes)
                 agree = _apart(found, models, probes) <= AGREES and not left_of(found, models.outlines)
                 if agree or (other in told and _open(found) < _open(refined)):
@@ -212,10 +213,15 @@ def _without_constants(mapping: Mapping) -> Mapping:
     return mapping.model_copy(update={"tensors": rest, "unmapped": unmapped})
 
 
-def _told(mapping: Mapping, models: TracedModels, probes: tuple[Arrays, Arrays]) -> list[Mapping]:
+def _told(
+    mapping: Mapping, models: TracedModels, probes: tuple[Arrays, Arrays]
+) -> tuple[list[Mapping], bool]:
     """A mapping with other pairs of tensors, by what each of them does: of those that order alone has told, or that have no counterpart.
 
     What names or shapes tell stays, as a port that takes one for another differs by that; unless something is left over so.
+
+    Returns:
+        one or none, and whether the models differ whatever is whose.
     """
     settled = [
         pair for pair in mapping.tensors if pair.source == "hand" or constant_of(pair.rule) is not None
@@ -226,9 +232,11 @@ def _told(mapping: Mapping, models: TracedModels, probes: tuple[Arrays, Arrays])
     with Bench(mapping, models.keras, models.torch, *probes) as bench:
         for pairs in (known, settled) if left_of(mapping, models.outlines) else (known,):
             way = ByEffect(bench, pairs)
-            if found := way.mapping() or way.nearest():
-                return [found]
-    return []
+            if found := way.mapping():
+                return [found], False
+            if found := way.nearest():
+                return [found], True
+    return [], False
 
 
 def _open(mapping: Mapping) -> tuple[int, int]:
