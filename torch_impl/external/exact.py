@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import torch
 import torch.nn.functional as F
 from torch.overrides import handle_torch_function, has_torch_function
@@ -75,9 +77,11 @@ def _exact_softplus(input: torch.Tensor, beta: float = 1, threshold: float = 20)
             _exact_softplus, (input,), input, beta=beta, threshold=threshold
         )
         return found
-    if input.dtype != torch.float64 or threshold < _THRESHOLD or not (input * beta > threshold).any():
+    if input.dtype != torch.float64 or threshold < _THRESHOLD:
         return _softplus(input, beta, threshold)
-    EXACT.note(f"softplus above {threshold:g}")
+    with suppress(RuntimeError):  # within vmap no number is known
+        if (input * beta > threshold).any():
+            EXACT.note(f"softplus above {threshold:g}")
     return torch.logaddexp(input * beta, input.new_zeros(())) / beta
 
 

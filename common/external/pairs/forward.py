@@ -9,6 +9,7 @@ from typing import TypeVar
 from parity.common.diagnosis import limits
 from parity.common.diagnosis.result import Explanation, Finding, TensorComparison
 from parity.common.external.lint.lint import Difference
+from parity.common.external.pairs.another_operand import crosses_calls
 from parity.common.external.pairs.bench import PairTrace, compared, of_stage, place_of
 from parity.common.external.pairs.buffers import compared_buffers
 from parity.common.external.pairs.explain import (
@@ -41,6 +42,8 @@ class ForwardSearch:
         known: set[str] = {place_of(finding) for finding in self.search.findings}
         unexplained: list[Finding] = []  # of points that are compared no more
         for _ in range(limits.MOST_REPAIRS):
+            if self.search.crossed:
+                break
             off = (n for n, t in enumerate(trace.tensors) if not t.agrees and place_of(t) not in known)
             number = next(off, None)
             if number is None:
@@ -90,6 +93,12 @@ class ForwardSearch:
                 self.search.findings[-1:-1] = unexplained
                 unexplained = []
                 self.search.bar(number, tensor.name)
+                points = self.search.bench.points
+                if number < len(points) and crosses_calls(self.search.attributed, points[number], points):
+                    self.search.crossed = True
+                    self.search.notes.append(
+                        f"what comes after {place_of(tensor)} could not be compared by itself: later calls are no counterparts"
+                    )
         if unexplained and len(trace.tensors) == len(self.search.bench.points):
             # No outputs say whether anything comes of it.
             self.search.findings += unexplained

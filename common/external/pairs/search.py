@@ -31,6 +31,7 @@ class Search:
     put right in the forward pass alone: what flows back to it is not what it should be. replaced: the segments of all such.
     loss_put_right: whether losses that differed are equal now, by edits of the code.
     of_evaluation_alone: the first finding that was put right where models are evaluated, and not in their training steps.
+    crossed: whether layers that are called several times are so of other tensors, so that calls are no counterparts.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class Search:
         self.blocks_gradients: str | None = None
         self.replaced: list[Segment] = []
         self.of_evaluation_alone: str | None = None
-        self.loss_put_right = False
+        self.loss_put_right = self.crossed = False
 
     @property
     def is_over(self) -> bool:

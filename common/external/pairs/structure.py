@@ -16,6 +16,7 @@ from dataclasses import replace
 from parity.common.base.errors import ExternalModelError
 from parity.common.base.words import listed
 from parity.common.diagnosis import limits
+from parity.common.external.pairs.another_operand import another_operand
 from parity.common.external.pairs.bench import Bench, compared
 from parity.common.external.pairs.code_edits import fitting_edit, fitting_edits, told_edits
 from parity.common.external.pairs.explain import (
@@ -66,6 +67,8 @@ def structural_causes(
     """
     view = View(tensor.bench, place)
     point = tensor.segment.point
+    if operand := another_operand(view, tensor, place):
+        return operand
     layers = ("the outputs" if point is None else point.keras_layer,)
     lines = set[tuple[int, ...]]()
     tried = itertools.chain(view.rearranged(), view.trials())

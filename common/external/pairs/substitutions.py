@@ -188,6 +188,27 @@ class Substitutions:
             return 0
         return len(self.keras.between(end, lambda number: number in seen or known(number) is not None))
 
+    @property
+    def given_alone(self) -> tuple[list[int], list[int]]:
+        """What layers give that Keras, and that torch alone computes the place from: tensors that both have, by number."""
+        sides = (
+            (self.keras_operations, self._shared.of_keras, self.keras),
+            (self.torch_operations, self._shared.of_torch, self.torch),
+        )
+        known = [
+            {
+                same: number
+                for each in operations
+                for number in map(computation.source, each.tensors)
+                if (same := of(number)) is not None and number not in computation.parameters
+            }
+            for operations, of, computation in sides
+        ]
+        ours, theirs = known
+        return [ours[n] for n in ours.keys() - theirs.keys()], [
+            theirs[n] for n in theirs.keys() - ours.keys()
+        ]
+
     def record_again(self, side: int = 0) -> None:
         """Have a process hold the tensors of this pass: it keeps those of the last that it recorded."""
         recorded(self.bench, side, self._place)
