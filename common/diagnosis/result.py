@@ -122,8 +122,8 @@ class Finding:
 
     step: the first traced one that shows it (None: the evaluation); stage and name: the first tensor there.
     tensors: all that it explains, at least one. agreeing: the last ones before it that still agree.
-    explanation: None where no known cause fits. code: lines of the candidate's code that compute it, 'model.py:12', where
-    they are known.
+    explanation: None where no known cause fits. code: lines of the candidate's code that compute it, 'model.py:12', and of
+    the reference's, where they are known.
     """
 
     step: int | None

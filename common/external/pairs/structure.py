@@ -46,6 +46,8 @@ _LINE = re.compile(r"[^ ,]+\.py:\d+")
 _TABLE = re.compile(r"where Keras takes a tensor of \S+ numbers")
 # What is off behind a place and at it where a pass fails.
 _FAILED = (math.inf, math.inf)
+# What gives a weight's numbers in TensorFlow, which stands in code of Keras's.
+_READS = "ReadVariableOp"
 # A training step may call the model several times; of more calls no more are put right.
 _CALLS = 8
 
@@ -354,8 +356,10 @@ def causes_of_loss(bench: Bench, places: Sequence[tuple[Place, Callable[[], floa
 
 
 def lines_of(bench: Bench, place: Place) -> tuple[str, ...]:
-    """The lines of torch's code that compute what deviates, from tensors that agree, in their order."""
-    return tuple(dict.fromkeys(each.line for each in View(bench, place).torch_operations if each.line))
+    """The lines of torch's code, and of Keras's, that compute what deviates, from tensors that agree, in their order."""
+    view = View(bench, place)
+    operations = (each for each in (*view.torch_operations, *view.keras_operations) if each.name != _READS)
+    return tuple(dict.fromkeys(each.line for each in operations if each.line))
 
 
 def _in_the_other_mode(
