@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from parity.common.external.mapping.by_effect import ByEffect
+from parity.common.external.mapping.models import without_constants
 from parity.common.external.mapping.pieces import Piece, pairs_of, ways_to_cut
 from parity.common.external.mapping.trial import Bench
 from parity.common.external.mapping.verification import outputs_apart, refine
-from parity.common.spec.external.mapping import Mapping, Names
+from parity.common.spec.external.mapping import Mapping, Names, Pair
 from parity.common.spec.external.outline import TensorInfo
 from parity_tests.external_sides import Side
 
@@ -166,3 +167,16 @@ def test_pieces_that_lie_as_no_rule_has_them_give_no_pairs():
     ]
     theirs = [Piece((6, 6), (name,), "", (1, 2, 6), (2, 1, 1), (0, 0, 0)) for name in ("w", "v")]
     assert pairs_of(list(zip(ours, theirs, strict=True)), infos[0], infos[1]) is None
+
+
+def test_what_both_sides_lack_of_each_other_has_no_counterpart_yet():
+    known = Pair(keras=("k",), torch=("w",), rule="transpose", source="shape")
+    ours = Pair(keras=("b_z",), rule="constant(0; 4)", source="order")
+    theirs = Pair(torch=("bias",), rule="constant(0; 8)", source="order")
+    mapping = Mapping(keras="k", torch="t", tensors=(known, ours, theirs), unmapped=Names(keras=("b_r",)))
+    found = without_constants(mapping)
+    assert found.tensors == (known,)
+    assert found.unmapped == Names(keras=("b_r", "b_z"), torch=("bias",))
+    # What one side alone lacks is what it begins as.
+    alone = mapping.model_copy(update={"tensors": (known, theirs)})
+    assert without_constants(alone) == alone

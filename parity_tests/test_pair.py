@@ -977,11 +977,6 @@ def test_what_makes_updates_differ_is_named(tmp_path_factory: pytest.TempPathFac
             bench = held(replace(asked, optimizers=targets), sides)
             found = settled_updates(bench, targets, lint(*bench.outlines, bench.mapping.layers)).findings
             assert [each.explanation and each.explanation.cause for each in found] == named, found
-        # Biases that begin as zero on both sides are each other's, and not what one side lacks.
-        models = [Target.of(f"{MODELS}.pair_{name}") for name in ("keras:gates", "torch:Gates")]
-        pairs = held(replace(asked, keras=models[0], torch=models[1]), sides).mapping.tensors
-        found = {pair.keras: pair.torch for pair in pairs}
-        assert found["gates/b_z", "gates/b_r"] == ("both.bias",), pairs
 
 
 def held(asked: PairRequest, sides: tuple[ExternalWorker, ExternalWorker]) -> Bench:

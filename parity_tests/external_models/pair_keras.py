@@ -58,25 +58,6 @@ def fused():
     return keras.Model(x, layers.Dense(3, name="head")(layers.Flatten(name="flat")(y)))
 
 
-@keras.saving.register_keras_serializable("parity_tests")
-class Gates(layers.Layer):
-    """A candidate and a gate with weights of their own."""
-
-    def build(self, shape):
-        for gate in "zr":
-            setattr(self, f"w_{gate}", self.add_weight(shape=(shape[-1], 4), name=f"w_{gate}"))
-            setattr(self, f"b_{gate}", self.add_weight(shape=(4,), initializer="zeros", name=f"b_{gate}"))
-
-    def call(self, x):
-        gate = keras.ops.sigmoid(x @ self.w_r + self.b_r)
-        return keras.ops.tanh(x @ self.w_z + self.b_z) * gate
-
-
-def gates():
-    """Biases that begin as zero, and that torch has in one."""
-    return keras.Sequential([keras.Input((6,)), Gates(name="gates"), layers.Dense(3, name="head")])
-
-
 def two_inputs():
     """Two inputs that meet."""
     left, right = keras.Input((6,), name="left"), keras.Input((4,), name="right")

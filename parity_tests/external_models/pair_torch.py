@@ -111,19 +111,6 @@ class Fused(nn.Module):
         return self.head(self.attention(y, y, y)[0].flatten(1))
 
 
-class Gates(nn.Module):
-    """A port of `gates`."""
-
-    def __init__(self):
-        super().__init__()
-        self.both, self.head = nn.Linear(6, 8), nn.Linear(4, 3)
-        nn.init.zeros_(self.both.bias)
-
-    def forward(self, x):
-        z, r = self.both(x).chunk(2, -1)
-        return self.head(z.tanh() * r.sigmoid())
-
-
 class TwoInputs(nn.Module):
     """A port of `two_inputs`."""
 

@@ -157,7 +157,7 @@ def _mapped(models: TracedModels, given: Path | None) -> Mapping:
         turned = _in_order_of_axes(refined, ours)
         if turned != refined and _apart(turned, models, probes) < _apart(refined, models, probes):
             refined = refine(turned, models.keras, models.torch, *probes)
-        released = _without_constants(refined)
+        released = without_constants(refined)
         if (
             released != refined
             or left_of(refined, models.outlines)
@@ -200,7 +200,7 @@ def _with_constants(mapping: Mapping, models: TracedModels) -> Mapping:
     return mapping.model_copy(update={"tensors": (*mapping.tensors, *found), "unmapped": Names(**unmapped)})
 
 
-def _without_constants(mapping: Mapping) -> Mapping:
+def without_constants(mapping: Mapping) -> Mapping:
     """A mapping in which tensors of both sides that the other one lacks, and that begin as ones or zeros, have no counterpart: they may be each
     other's, as four biases by themselves and that of one layer for all.
     """
