@@ -25,6 +25,7 @@ from parity.common.external.scripts.followed_causes import (
     of_modes,
     of_update,
     scaled,
+    told_factor,
     weighed,
 )
 from parity.common.external.scripts.outlines import setting_differences
@@ -1073,6 +1074,9 @@ def test_a_step_without_a_rate_in_either_is_of_another_optimizer(tmp_path: Path)
 @pytest.mark.parametrize(
     ("framework", "function", "model", "apart", "verdict"),
     [
+        ("tensorflow", "rescale", "keras.Sequential", 1e-9, "inconclusive"),
+        ("tensorflow", "rescale", "keras.Sequential", 1e-5, "divergent"),
+        ("tensorflow", "exact rescale", "keras.Sequential", 1e-9, "divergent"),
         ("tensorflow", "gelu", "keras.Sequential", 1e-9, "inconclusive"),
         ("tensorflow", "gelu", "keras.Sequential", 1e-5, "divergent"),
         ("tensorflow", "relu", "keras.Sequential", 1e-9, "divergent"),
@@ -1088,6 +1092,9 @@ def test_a_constant_that_a_function_takes_through_float32_decides_nothing(
     first = written(tmp_path / "first", "torch", [1.0, 0.5], [0.125, 0.125], 0.5)
     second = written(tmp_path / "second", framework, [1.0 + apart, 0.5], [0.125, 0.125], 0.5)
     layer = {"path": "act", "kind": "activation", "type": "a", "settings": {"function": function}}
+    if "rescale" in function:
+        rounded = "" if "exact" in function else "scale"
+        layer = {"path": "r", "kind": "rescale", "type": "a", "settings": {"rounded": rounded}}
     tensors = [{"name": "block/act/w", "layer": "block/act"}] if function == "within" else []
     outline = {"type": model, "layers": [layer], "tensors": tensors}
     (second.folder / "outline.json").write_text(json.dumps(outline))
@@ -1319,3 +1326,10 @@ def test_a_loss_and_gradients_that_are_one_number_times_the_references_are_weigh
     )
     assert not weighed(measures, dict.fromkeys(range(4), 1.5))
     assert not weighed(measures[:2], {0: 2.0})
+
+
+def test_a_factor_that_is_printed_as_1_is_none() -> None:
+    rows = [Measure(step, "gradients", "a", 1.0, 5e-9, 1 + 5e-9, 0.0) for step in range(4)]
+    assert not weighed(rows, dict.fromkeys(range(4), 1 + 5e-9))
+    assert told_factor(rows[:1]) is None
+    assert not of_gradients([*rows[:1], Measure(0, "gradients", "b", 1.0, 0.0)], 1e-12)

@@ -130,6 +130,27 @@ def test_each_difference_says_how_to_settle_it(nets: dict[str, tuple[Outline, Ou
         assert one.fix_keras and one.fix_torch
 
 
+def test_an_outline_says_which_constants_keras_takes_through_float32(peers: dict[str, Peer]) -> None:
+    layers = [
+        ("Rescaling", {"scale": 1 / 127.5, "offset": 0.1}, "scale, offset"),
+        ("Rescaling", {"scale": [0.1, 0.25], "offset": -1.0}, "scale"),
+        ("Rescaling", {"scale": 1 / 128}, ""),
+        ("Normalization", {"mean": [0.5, 0.25], "variance": [0.1, 0.25]}, "variance"),
+        ("Normalization", {}, ""),
+    ]
+    asked: list[tuple[Ask, Ask]] = [
+        (
+            {"model": "chain", "arguments": {"parts": [(kind, settings)], "shape": (2,)}, "inputs": "x"},
+            {"model": "chain", "arguments": {"parts": [("Identity", {})]}, "inputs": "x"},
+        )
+        for kind, settings, _ in layers
+    ]
+    found = outlines(peers, asked, {"x": np.zeros((1, 2), np.float32)})
+    for (keras, _), (kind, _, rounded) in zip(found, layers, strict=True):
+        (layer,) = [info for info in keras.layers if info.type.endswith(kind)]
+        assert layer.settings == {"rounded": rounded}
+
+
 @pytest.fixture(scope="session")
 def odd(peers: dict[str, Peer]) -> tuple[Outline, Outline]:
     """A model with everything that is not plain."""

@@ -71,7 +71,7 @@ _EPS = {
 _TF32 = 2.0**-10
 # By how much of a loss the constants of a function, which is float32, move it.
 _BY_A_CONSTANT = 16 * _EPS["float32"]
-IN_FUNCTIONS = "constants in functions (GELU, LeakyReLU, attention, resizing)"
+IN_FUNCTIONS = "constants in functions (GELU, LeakyReLU, attention, resizing, Rescaling, Normalization)"
 # Of a model whose weights were not recorded.
 _LAYERS, _TERMS = 64, 4096
 SINGLE_FLIP = 0.05
@@ -243,8 +243,8 @@ def functions_round(reference: RunRecord, candidate: RunRecord) -> bool:
     """Whether the first losses or gradients that are apart, of two float64 scripts of both frameworks, are so by what a constant makes that a
     function takes through float32: of a followed run at any step, as each begins alike.
 
-    TensorFlow's GELU, LeakyReLU, resizing and Keras's attention do so. A model of other layers that are known has none of them; what a layer of the
-    user's own calls nobody knows.
+    TensorFlow's GELU, LeakyReLU, resizing and Keras's attention do so, and Rescaling and Normalization with numbers that float32 does not hold. A model of
+    other layers that are known has none of them; what a layer of the user's own calls nobody knows.
     """
     keras = [r for r in (reference, candidate) if getattr(r.run_info, "framework", "") == "tensorflow"]
     torch = [r for r in (reference, candidate) if getattr(r.run_info, "framework", "") == "torch"]
@@ -305,6 +305,10 @@ def _may_round(outline: Mapping[str, Any]) -> bool:
     return any(
         not layer.get("kind")
         or re.search("attention|resiz|upsampl", layer["kind"])
+        # A record without "rounded" is of an earlier recorder.
+        or (
+            layer["kind"] in ("rescale", "standardize") and (layer.get("settings") or {}).get("rounded", True)
+        )
         or str((layer.get("settings") or {}).get("function")) in ("gelu", "leaky_relu")
         for layer in layers
     )

@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import keras
+import numpy as np
 from keras import initializers as init
 from keras import layers as kl
 
@@ -309,6 +311,19 @@ _WINDOWED: dict[str, Callable[[Any], Settings]] = {
         ("average_pool", "", _average_pool),
     )
 }
+
+
+def _rounded(**constants: Any) -> Settings:
+    """Which constants of a layer are other numbers in float64 than those that it was given: Keras takes Python's through float32, and no arrays."""
+    kept = {
+        name: keras.ops.cast(keras.ops.convert_to_tensor(value), "float64")
+        for name, value in constants.items()
+        if value is not None
+    }
+    off = (n for n, now in kept.items() if not np.array_equal(now, np.asarray(constants[n], np.float64)))
+    return {"rounded": ", ".join(off)}
+
+
 # By canonical kind.
 READERS: dict[str, Callable[[Any], Settings]] = {
     **_WINDOWED,
@@ -333,6 +348,8 @@ READERS: dict[str, Callable[[Any], Settings]] = {
     **dict.fromkeys(("lstm", "gru", "simple_rnn"), _recurrent),
     "attention": _attention,
     "resize": _resize,
+    "rescale": lambda layer: _rounded(scale=layer.scale, offset=layer.offset),
+    "standardize": lambda layer: _rounded(mean=layer.input_mean, variance=layer.input_variance),
     "zero_pad": lambda layer: {"padding": _pads(layer.padding)},
     "activation": _activation,
     "activity_penalty": lambda layer: {"l1": float(layer.l1), "l2": float(layer.l2)},

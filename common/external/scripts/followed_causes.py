@@ -71,7 +71,12 @@ def common_factor(rows: Sequence[Measure]) -> float | None:
 def told_factor(rows: Sequence[Measure]) -> float | None:
     """The `common_factor` of gradients that they differ by, those that are hardly more than rounding left out; None where as much is left beside it."""
     factor = common_factor(rows)
-    return factor if factor and _is_all(factor, _beyond_rounding(rows)) else None
+    return factor if factor and _is_other(factor) and _is_all(factor, _beyond_rounding(rows)) else None
+
+
+def _is_other(factor: float) -> bool:
+    """Whether a factor is another number than 1 as it is printed."""
+    return f"{factor:.6g}" != "1"
 
 
 def _beyond_rounding(rows: Sequence[Measure]) -> list[Measure]:
@@ -144,6 +149,8 @@ def weighed(measures: Sequence[Measure], factors: Mapping[int, float]) -> str:
     """
     sizes = _sizes(measures, factors)
     if not sizes or not np.allclose(sizes, sizes[0], rtol=limits.SCRIPT_FACTOR, atol=0):
+        return ""
+    if not _is_other(sizes[0]):
         return ""
     return (
         f"the loss and all its gradients are {sizes[0]:.6g} times the reference's at each of the {len(sizes)} steps that train these tensors: it is weighed"
@@ -359,7 +366,7 @@ def _one_factor(rows: Sequence[Measure]) -> float | None:
     if not rows or any(not each.reference or not math.isfinite(each.difference) for each in rows):
         return None
     factor = max(rows, key=lambda each: each.reference).factor
-    if not _is_all(factor, rows):
+    if not _is_other(factor) or not _is_all(factor, rows):
         return None
     return factor if abs(factor) > limits.UNEXPLAINED else 0.0
 
