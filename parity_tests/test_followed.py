@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -45,6 +45,7 @@ from parity.common.record.followed import (
     CARRIED,
     COUPLED,
     DECAYED,
+    FINAL,
     MEMORY,
     MOVED,
     RUNNING,
@@ -1241,6 +1242,20 @@ def test_elementwise_rounding_is_counted_in_units() -> None:
     assert alone == Measure(0, "gradients", "w", 1.5, 1.5, 0.0, 0.0, 0.0, "reference")
     (nan,) = measured(0, "gradients", due, {"w": due["w"] * np.nan})
     assert nan.difference == np.inf
+
+
+def test_what_agrees_says_what_was_compared(tmp_path: Path) -> None:
+    first, second = (written(tmp_path / side, side, [1.0], [0.1]) for side in ("tensorflow", "torch"))
+    # The mean is off as the step has left it, and nothing came after.
+    (second.folder / "followed.jsonl").write_text(json.dumps(asdict(Measure(0, FINAL, "w", 1.0, 0.0))) + "\n")
+    final = followed_stage.followed_final(first, second, [])
+    assert (final.status, final.text) == (
+        "agrees",
+        "1 tensors, no farther apart than they were as the last step ended",
+    )
+    rounding, rows = Rounding(2.0**-52, True, 4, 64), {0: [Measure(0, "update", "w", 1.0, 1e-7, ulps=2e10)]}
+    update = followed_stage._elementwise(rows, [0], rounding, True)
+    assert update.status == "agrees" and "within 4.4e-06, relative: as a constant" in update.text
 
 
 @pytest.mark.slow

@@ -223,9 +223,10 @@ def followed_final(
     worst, limit = rows[place], rounding.gross
     deviation = limit * shares[place]
     if shares[place] <= 1:
-        return FollowedStage(
-            FINAL, "agrees", f"{len(rows)} tensors, within {deviation:.1e}", None, 0, deviation, limit
-        )
+        # What the last step's own update and buffers are off by is judged there.
+        more = f" but for {deviation:.1e}" if deviation else ""
+        text = f"{len(rows)} tensors, no farther apart than they were as the last step ended{more}"
+        return FollowedStage(FINAL, "agrees", text, None, 0, deviation, limit)
     apart = [each for each, share in zip(rows, shares, strict=True) if share > 1]
     text, status = _words(worst) + _listed(apart, rows), _WORDS[_DIFFERS]
     # Its last update was by the reference's gradients.
@@ -614,11 +615,11 @@ def _elementwise(
         assert first is not None
         text = _words(first) + _listed([each for each in rows if each.only or each.ulps > within], rows)
     else:
-        text = f"{_most(by_step)} tensors of updates and slots, within {farthest.max():.3g} units of rounding"
+        text = f"{_most(by_step)} tensors of updates and slots, within "
         if farthest.max() > ELEMENTWISE_ULPS:
-            text += (
-                ": as a constant that Keras rounds to float32 (learning rate, momentum, beta) changes them"
-            )
+            text += f"{farthest.max() * eps:.1e}, relative: as a constant that Keras rounds to float32 (learning rate, momentum, beta) changes them"
+        else:
+            text += f"{farthest.max():.3g} units of rounding"
     return _stage("update", steps, off, farthest * eps, allowed, text)
 
 
