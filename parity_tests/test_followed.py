@@ -446,6 +446,14 @@ def test_weights_in_gradients_are_told_from_what_else_differs() -> None:
     assert found("bcd") == {} == found("abcd") == found("", "")
 
 
+def test_a_penalty_on_one_network_is_not_taken_for_one_on_another() -> None:
+    """Whose gradients are off by what a rounded constant makes of them."""
+    random = np.random.default_rng(3)
+    weights, right = ({n: random.standard_normal((8, 8)) for n in "abcd"} for _ in range(2))
+    made = {n: g + (2e-5 * weights[n] if n in "ab" else 1e-10 * g) for n, g in right.items()}
+    assert added_weights(right, made, weights, 2**-52).keys() == {*"ab"}
+
+
 def test_small_weight_decay_in_gradients_is_told_below_what_rounding_might_make() -> None:
     """As 1.2e-6 of a language model: what rounding leaves goes along no weights of two tensors."""
     random = np.random.default_rng(11)

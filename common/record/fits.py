@@ -80,12 +80,17 @@ def added_weights(
     if len(agreed) < len(off) and sum(name in alone for name in agreed) < _SEVERAL:
         return {}
     axes = {np.ndim(weights[name]) for name in agreed}
+
+    def may_have(name: str) -> bool:
+        """Whether a tensor that is off otherwise is by as much as that alone would make, as of another network's it is not."""
+        return far[name] >= _MOSTLY * abs(factor) * _norm(weights[name])
+
     # Of what is within rounding with it and without, that which is closer; of weights that are zero nothing is known yet.
     return {
         name: factor
         for name in both
         if name in agreed
-        or (name in off and np.ndim(weights[name]) in axes)
+        or (name in off and np.ndim(weights[name]) in axes and may_have(name))
         or (name not in off and left(name, factor) <= far[name])
     }
 
