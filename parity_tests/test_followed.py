@@ -32,7 +32,7 @@ from parity.common.external.scripts.outlines import setting_differences
 from parity.common.external.scripts.recorded import diagnose_recorded, mapped
 from parity.common.parity import followed as followed_stage
 from parity.common.parity.budget import _check_beginning
-from parity.common.parity.compare import Comparison
+from parity.common.parity.compare import Comparison, followed_evaluation
 from parity.common.parity.followed import followed_stages
 from parity.common.parity.result import judge
 from parity.common.parity.rounding import Rounding
@@ -1110,6 +1110,26 @@ def test_a_constant_that_a_function_takes_through_float32_decides_nothing(
     comparison, diagnosis = judge([first, second]).comparisons[0], diagnose_recorded(first, second)
     assert comparison.verdict == diagnosis.verdict == verdict, comparison.reason
     assert ("GELU" in comparison.reason) == (verdict == "inconclusive")
+
+
+@pytest.mark.parametrize("precision", ["float64", "float32"])
+def test_an_equal_loss_of_another_number_of_correct_samples_is_counted_otherwise(
+    tmp_path: Path, precision: str
+) -> None:
+    first, second, other = (
+        written(tmp_path / name, "torch", [1.0], [0.1], precision=precision) for name in ("a", "b", "c")
+    )
+    for record, loss, correct in ((first, 10.0, 8), (second, 10.0, 12), (other, 11.0, 12)):
+        write_summary(record.folder, 1, 1.0, (loss, 20.0, correct))
+    first, second, other = (read_record(record.folder) for record in (first, second, other))
+    stage = followed_evaluation(first, second, [], [0])
+    assert stage.status == "differs" and "8 and 12 correct, of one loss" in stage.text
+    assert "of one loss" not in followed_evaluation(first, other, [], [0]).text
+    if precision == "float64":
+        (finding,) = diagnose_recorded(first, second).findings
+        assert (
+            finding.explanation is not None and "counted as correct: by another" in finding.explanation.text
+        )
 
 
 def test_scripts_without_an_optimizer_are_not_told_to_follow(tmp_path: Path) -> None:

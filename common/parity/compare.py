@@ -76,6 +76,8 @@ UNNAMED = (
 _COLUMNS = {RATE: "learning_rate", **{name: name for name in CURVES}}
 
 
+# Of an evaluation whose loss agrees, and the number of correct samples does not.
+COUNTED_OTHERWISE = ", of one loss: counted otherwise, as by another threshold; they"
 # Of so many samples one may be next to the threshold by which it is counted.
 _NEXT_TO_THRESHOLD = 1e-4
 
@@ -684,11 +686,7 @@ def followed_evaluation(
     # One step's rounding turns what is next to its threshold. A script that has none may not have counted them.
     apart = abs(correct[1] - correct[0]) if all(correct) else 0
     if check.passed and apart > 1 + _NEXT_TO_THRESHOLD * summary.eval_count:
-        check = _equal(
-            EVALUATION,
-            "",
-            f"{correct[0]} and {correct[1]} correct, of one loss: counted otherwise, as by another threshold; they",
-        )
+        check = _equal(EVALUATION, "", f"{correct[0]} and {correct[1]} correct{COUNTED_OTHERWISE}")
     status: Status = "agrees" if check.passed else "differs"
     amount = f", deviation {check.deviation:.2g}" if math.isfinite(check.deviation) else " differ"
     text = f"{check.where}{amount}"
@@ -712,10 +710,11 @@ def evaluation_check(reference: RunRecord, candidate: RunRecord, allowed: float)
         samples = 0 if reference.train_spec is None else reference.train_spec.data.eval_samples
         return Check("evaluation", not samples, 0.0, 0.0, f"none of {samples} samples evaluated")
     counted = reference.train_spec is not None or (ours.eval_correct and theirs.eval_correct)
-    if reference.run_info.precision == "float64" and counted and ours.eval_correct != theirs.eval_correct:
-        return _equal(EVALUATION, "", f"{ours.eval_correct} and {theirs.eval_correct} correct")
     sums = [np.array(s.eval_loss_sum if s.eval_loss_sum is not None else np.nan) for s in (ours, theirs)]
     deviation = tensor_deviation(*sums)
+    if reference.run_info.precision == "float64" and counted and ours.eval_correct != theirs.eval_correct:
+        otherwise = COUNTED_OTHERWISE if deviation <= allowed < math.inf else ""
+        return _equal(EVALUATION, "", f"{ours.eval_correct} and {theirs.eval_correct} correct{otherwise}")
     where = f"loss over {ours.eval_count:g} samples"
     return Check(EVALUATION, deviation <= allowed, deviation, allowed, where)
 

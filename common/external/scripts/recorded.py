@@ -44,6 +44,7 @@ from parity.common.external.scripts.layers import layers_stage
 from parity.common.external.scripts.outlines import has_one_optimizer, setting_differences
 from parity.common.parity.budget import CURVES, Budget
 from parity.common.parity.compare import (
+    COUNTED_OTHERWISE,
     EVALUATION,
     RECORDED_STATES,
     UNNAMED,
@@ -123,6 +124,10 @@ _WHY = {
     " variance is estimated, or that they are moved twice or at another place of the step",
     EVALUATION: "of equal weights the evaluation is another: its samples, a model that was left in training mode, or a layer that is evaluated otherwise",
 }
+_WHY_COUNTED = (
+    "equal weights and samples give the evaluation the same loss, and another number of them is counted as correct: by another threshold (a logit above 0 is a"
+    " probability above 0.5), an argmax of something else or over another axis, or against other targets"
+)
 _WHY["gradients"] = (
     "of equal weights and samples the gradient is another: not zeroed before backward, a factor (sum or mean,"
     " accumulation, loss scale), a penalty in the loss that is differentiated, clipping, frozen weights, or a gradient that one side stops"
@@ -693,7 +698,7 @@ class RecordSource(core.ObservationSource):
         elif first.name in _CARRIED and first.step not in (-1, 0):
             yield _WHY_LATER.format(before=(first.step or 0) - 1)
             return
-        text = _WHY[first.name]
+        text = _WHY_COUNTED if COUNTED_OTHERWISE in first.text else _WHY[first.name]
         if first.name == "sample ids" and self._begins_again(first.step or 0):
             text = (
                 f"from step {first.step} on the candidate has the samples of its steps 0, 1, 2, ... again, and the reference has not: each epoch in the order of the"
