@@ -10,6 +10,7 @@ import subprocess
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -1086,6 +1087,8 @@ def test_a_step_without_a_rate_in_either_is_of_another_optimizer(tmp_path: Path)
         ("tensorflow", "rescale", "keras.Sequential", 1e-9, "inconclusive"),
         ("tensorflow", "rescale", "keras.Sequential", 1e-5, "divergent"),
         ("tensorflow", "exact rescale", "keras.Sequential", 1e-9, "divergent"),
+        ("tensorflow", "leaky_relu", "keras.Sequential", 1e-9, "inconclusive"),
+        ("tensorflow", "exact leaky_relu", "keras.Sequential", 1e-9, "divergent"),
         ("tensorflow", "gelu", "keras.Sequential", 1e-9, "inconclusive"),
         ("tensorflow", "gelu", "keras.Sequential", 1e-5, "divergent"),
         ("tensorflow", "relu", "keras.Sequential", 1e-9, "divergent"),
@@ -1100,9 +1103,11 @@ def test_a_constant_that_a_function_takes_through_float32_decides_nothing(
 ) -> None:
     first = written(tmp_path / "first", "torch", [1.0, 0.5], [0.125, 0.125], 0.5)
     second = written(tmp_path / "second", framework, [1.0 + apart, 0.5], [0.125, 0.125], 0.5)
-    layer = {"path": "act", "kind": "activation", "type": "a", "settings": {"function": function}}
-    if "rescale" in function:
-        rounded = "" if "exact" in function else "scale"
+    slope, rounded = (0.25, "") if "exact" in function else (0.3, "scale")
+    function = function.removeprefix("exact ")
+    settings: dict[str, Any] = {"function": function, "negative_slope": slope}
+    layer = {"path": "act", "kind": "activation", "type": "a", "settings": settings}
+    if function == "rescale":
         layer = {"path": "r", "kind": "rescale", "type": "a", "settings": {"rounded": rounded}}
     tensors = [{"name": "block/act/w", "layer": "block/act"}] if function == "within" else []
     outline = {"type": model, "layers": [layer], "tensors": tensors}
@@ -1110,6 +1115,35 @@ def test_a_constant_that_a_function_takes_through_float32_decides_nothing(
     comparison, diagnosis = judge([first, second]).comparisons[0], diagnose_recorded(first, second)
     assert comparison.verdict == diagnosis.verdict == verdict, comparison.reason
     assert ("GELU" in comparison.reason) == (verdict == "inconclusive")
+
+
+def test_what_rounded_constants_make_of_a_followed_step_is_less_than_float32_makes(tmp_path: Path) -> None:
+    def judged(name: str, apart: float) -> tuple[Comparison, Diagnosis]:
+        first = written(tmp_path / f"{name}_", "tensorflow", [1.0] * 4, [0.125] * 4, 0.5)
+        layer = {
+            "path": "a",
+            "kind": "activation",
+            "settings": {"function": "leaky_relu", "negative_slope": 0.3},
+        }
+        (first.folder / "outline.json").write_text(json.dumps({"type": "keras.Model", "layers": [layer] * 4}))
+        # What is off by little at first, and by more at each step after it.
+        losses = [1 + 1e-9, *[1.0 + apart] * 3]
+        second = written(tmp_path / name, "torch", losses, [0.125] * 4, 0.5)
+        info = second.run_info.model_copy(update={"follows": followed.identity_of(first.folder)})
+        second = replace(second, header=second.header.model_copy(update={"spec": info}))
+        rows = [Measure(s, stage, "w", 1.0, 0.0) for s in range(4) for stage in ("gradients", "update")]
+        text = "".join(json.dumps(asdict(row)) + "\n" for row in rows)
+        (second.folder / "followed.jsonl").write_text(text)
+        return judge([first, second]).comparisons[0], diagnose_recorded(first, second)
+
+    comparison, diagnosis = judged("little", 1e-8)
+    assert comparison.verdict == diagnosis.verdict == "parity"
+    assert "LeakyReLU" in comparison.reason and "1.3e-06, relative" in comparison.reason
+    # Of float32 this would be parity.
+    comparison, diagnosis = judged("more", 1e-5)
+    assert comparison.verdict == diagnosis.verdict == "divergent"
+    within = Rounding(2.0**-52, True, 1, 1).in_float32
+    assert replace(within, constants=1.0).smooth == within.smooth
 
 
 @pytest.mark.parametrize("precision", ["float64", "float32"])

@@ -25,12 +25,14 @@ from parity.common.parity.deviation import (
 from parity.common.parity.followed import (
     FollowedStage,
     Status,
+    by_constants,
     check_followed,
     first_gradients_stage,
     followed_final,
     followed_stages,
     followed_steps,
     is_followed,
+    rounding_of_passes,
 )
 from parity.common.parity.rounding import (
     FLOAT64,
@@ -478,6 +480,8 @@ def _compare_followed(
         reason = "; ".join(parts)
     else:
         reason = "each followed step by itself is what rounding makes of it"
+        passes = rounding_of_passes(reference, candidate)
+        reason += f"; {by_constants(passes)}" if passes.constants else ""
     final, evaluation = stages[-2:]
     rest = ", the steps between and the final state"
     if final.status != "not recorded":
@@ -692,7 +696,7 @@ def followed_evaluation(
     text = f"{check.where}{amount}"
     # Its last update was by the reference's gradients.
     others = (stage for stage in stages if stage.name != "gradients")
-    before = next((stage.name for stage in others if stage.status not in ("agrees", "not recorded")), "")
+    before = next((stage.name for stage in others if stage.status in ("differs", "inherits")), "")
     if status == "differs" and before:
         verb = "do" if before == "buffers" else "does"
         status, text = "inherits", f"as the {before} {verb}; {text}"

@@ -21,6 +21,7 @@ from parity.common.parity.rounding import (
     SCHEDULE_ULPS,
     Rounding,
     functions_round,
+    of_constants,
     outline_of,
     rounded_from_the_start,
 )
@@ -43,7 +44,7 @@ from parity.common.record.followed import (
 from parity.common.spec import ScriptInfo
 
 Status = Literal["agrees", "undecided", "differs", "inherits", "not recorded"]
-_AS_FLOAT32 = f"judged as float32, through which TensorFlow takes {IN_FUNCTIONS}"
+_BY_CONSTANTS = f"judged by what rounding makes of {IN_FUNCTIONS}, which TensorFlow takes through float32"
 FIRST_GRADIENTS = "first gradients"
 _AGREES, _UNDECIDED, _DIFFERS = range(3)
 _WORDS: tuple[Status, ...] = ("agrees", "undecided", "differs")
@@ -135,8 +136,7 @@ def followed_stages(reference: RunRecord, candidate: RunRecord) -> list[Followed
     keras = any(_framework(record) == "tensorflow" for record in (reference, candidate))
     if rounding.proof and keras:
         measures, rounded = _without_rounded_penalties(reference, candidate, measures)
-    # What comes before the optimizer is as exact as the functions that compute it.
-    passes = rounding.in_float32 if functions_round(reference, candidate) else rounding
+    passes = rounding_of_passes(reference, candidate)
     steps = sorted({each.step for each in measures})
     foreign = steps_of_other_samples(reference, candidate)
     alike = [step for step in steps if step not in foreign]
@@ -148,8 +148,8 @@ def followed_stages(reference: RunRecord, candidate: RunRecord) -> list[Followed
             by_stage.setdefault(stage, {}).setdefault(each.step, []).append(each)
     through = {step: _wider(rows, passes) for step, rows in by_stage.get(THROUGH, {}).items()}
     loss = _loss(reference, candidate, alike, passes, rounded, through)
-    if passes is not rounding and loss.status == "agrees":
-        loss = replace(loss, text=f"{loss.text}; {_AS_FLOAT32}")
+    if passes.constants and loss.status == "agrees":
+        loss = replace(loss, text=f"{loss.text}; {by_constants(passes)}")
     told_apart = _averages_told_apart(measures)
     gradients, buffers = (
         _normwise(
@@ -194,6 +194,18 @@ def followed_stages(reference: RunRecord, candidate: RunRecord) -> list[Followed
     return [loss, gradients, update, buffers]
 
 
+def rounding_of_passes(reference: RunRecord, candidate: RunRecord) -> Rounding:
+    """By what loss, gradients and buffers are judged: what comes before the optimizer is as exact as the functions that compute it."""
+    if functions_round(reference, candidate):
+        return of_constants(reference, candidate)
+    return Rounding.of(reference, candidate)
+
+
+def by_constants(rounding: Rounding) -> str:
+    """By what a step of float64 is judged where `constants` are rounded, for a sentence."""
+    return f"{_BY_CONSTANTS} ({rounding.smooth:.1e}, relative)"
+
+
 def followed_final(
     reference: RunRecord, candidate: RunRecord, stages: Sequence[FollowedStage]
 ) -> FollowedStage:
@@ -231,7 +243,7 @@ def followed_final(
     text, status = _words(worst) + _listed(apart, rows), _WORDS[_DIFFERS]
     # Its last update was by the reference's gradients.
     others = (stage for stage in stages if stage.name != "gradients")
-    if before := next((stage.name for stage in others if stage.status not in ("agrees", "not recorded")), ""):
+    if before := next((stage.name for stage in others if stage.status in ("differs", "inherits")), ""):
         verb = "do" if before == "buffers" else "does"
         status, text = "inherits", f"as the {before} {verb}; {text}"
     return FollowedStage(FINAL, status, text, None, 0, deviation, limit)
@@ -251,7 +263,9 @@ def _wider(rows: Sequence[Measure], rounding: Rounding) -> dict[str, float]:
 
     Where all weights are off by a unit of rounding, the limit is what it is without.
     """
-    return {each.tensor: 1 + each.reference / rounding.eps for each in rows}
+    # Weights that are off go through all products, rounded or not.
+    times = replace(rounding, constants=0.0).smooth / rounding.smooth
+    return {each.tensor: 1 + times * each.reference / rounding.eps for each in rows}
 
 
 def added_to_gradients(measures: Sequence[Measure], step: int | None = None) -> list[Measure]:
@@ -447,6 +461,9 @@ def _normwise(
         text = f"within rounding but for step {flipped}, as where it flips a unit: {told()}"
         return _stage(name, steps, np.zeros_like(off), np.array(deviations), np.array(limits), text)
     # Flips are rare, and this is at every other step; or always by one factor, as of one number.
+    # What a constant moves a little flips no unit of what is averaged on the way forward.
+    if name == "buffers" and rounding.constants and undecided >= _SEVERAL:
+        rare = 0
     systematic = 2 * max(undecided - rare, steady) > len(off) or _by_one_factor(by_step, worst, off)
     if off.max() == _UNDECIDED and not rounding.proof and systematic:
         off = np.where(off == _UNDECIDED, _DIFFERS, off)

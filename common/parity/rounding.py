@@ -69,6 +69,9 @@ _EPS = {
 }
 # On a GPU, products of float32 may be of operands rounded to TF32.
 _TF32 = 2.0**-10
+# How many times as far as a rounded constant is off what is made with it may be off: as products, see above, and twice that where terms cancel, as in
+# scale * x + offset.
+_THROUGH_A_CONSTANT = 16.0
 # By how much of a loss the constants of a function, which is float32, move it.
 _BY_A_CONSTANT = 16 * _EPS["float32"]
 IN_FUNCTIONS = "constants in functions (GELU, LeakyReLU, attention, resizing, Rescaling, Normalization)"
@@ -136,12 +139,15 @@ def grown_since(curves: Sequence[tuple[Curve, Curve]]) -> int:
 
 @dataclass(frozen=True)
 class Rounding:
-    """Of one pair of records. eps: of the products. proof: float64, which has the limits of the law."""
+    """Of one pair of records. eps: of the products. proof: float64, which has the limits of the law. constants: relative, what rounded ones make
+    of a step of float64; 0 where products are rounded, too.
+    """
 
     eps: float
     proof: bool
     layers: int
     terms: int
+    constants: float = 0.0
 
     @classmethod
     def of(cls, *records: RunRecord) -> Rounding:
@@ -173,9 +179,8 @@ class Rounding:
         """What rounding does where nothing has kinks, relative."""
         limit = FLOAT64["first_gradients"]
         # Of a low type, or a huge model, the formula would say nothing: what is farther off is undecided.
-        return (
-            limit if self.proof else min(4 * math.sqrt(self.layers * self.terms) * self.eps, self.gross / 8)
-        )
+        products = min(4 * math.sqrt(self.layers * self.terms) * self.eps, self.gross / 8)
+        return limit if self.proof else min(self.constants or products, products)
 
     @property
     def gross(self) -> float:
@@ -195,7 +200,7 @@ class Rounding:
         if self.proof:
             return (FLOAT64["loss_sum"] * np.abs(loss),) * 2
         through = np.nan_to_num(gradient_norm * parameter_norm, posinf=0.0) / math.sqrt(self.terms)
-        within = self.smooth * (np.abs(loss) + through) + 8 * self.eps
+        within = self.smooth * (np.abs(loss) + through) + (self.constants or 8 * self.eps)
         return within, np.maximum(within, self.gross * np.abs(loss) + 8 * within)
 
     def first_steps(self, name: str, reference: RunRecord) -> Curve:
@@ -252,7 +257,7 @@ def functions_round(reference: RunRecord, candidate: RunRecord) -> bool:
         return False
     if not all(len(record.steps) and record.steps[0] == 0 for record in (reference, candidate)):
         return False
-    if not _may_round(outline_of(keras[0])):
+    if not _rounded_constants(outline_of(keras[0]), 1):
         return False
     law = FLOAT64["first_gradients"]
     first = next((apart for apart in _apart_from_alike(reference, candidate) if not apart <= law), 0.0)
@@ -292,26 +297,45 @@ def _first_gradients_apart(reference: RunRecord, candidate: RunRecord) -> float:
     return apart / norm if norm else 0.0
 
 
-def _may_round(outline: Mapping[str, Any]) -> bool:
-    """Whether a Keras model, as it is described, may call such a function."""
+def of_constants(reference: RunRecord, candidate: RunRecord) -> Rounding:
+    """What constants that functions take through float32 make of a step of float64, where `functions_round` says so: no more than float32 does."""
+    rounding = Rounding.of(reference, candidate).in_float32
+    keras = next(r for r in (reference, candidate) if getattr(r.run_info, "framework", "") == "tensorflow")
+    # Of independent errors, one in each such layer, squares add up.
+    off = math.hypot(*_rounded_constants(outline_of(keras), rounding.layers))
+    return replace(rounding, constants=_THROUGH_A_CONSTANT * off)
+
+
+def _rounded_constants(outline: Mapping[str, Any], unknown: int) -> list[float]:
+    """By how much each constant that a Keras model may take through float32 is off, and so what its layer gives, relative.
+
+    Args:
+        unknown: how many there may be in code of a model's own, of which nothing is known.
+    """
+    unit = _EPS["float32"] / 2
     if "error" in outline or not outline:
-        return True
+        return [unit] * unknown
     layers = [*(outline.get("layers") or ()), *(outline.get("operations") or ())]
     # Code of the user's own: of the model, or of a layer around those that are known.
     known = {layer.get("path") for layer in layers}
     around = {str(tensor.get("layer", "")).rpartition("/")[0] for tensor in outline.get("tensors") or ()}
-    if not str(outline.get("type", "keras.")).startswith("keras.") or around - known - {""}:
-        return True
-    return any(
-        not layer.get("kind")
-        or re.search("attention|resiz|upsampl", layer["kind"])
-        # A record without "rounded" is of an earlier recorder.
-        or (
-            layer["kind"] in ("rescale", "standardize") and (layer.get("settings") or {}).get("rounded", True)
-        )
-        or str((layer.get("settings") or {}).get("function")) in ("gelu", "leaky_relu")
-        for layer in layers
-    )
+    own = not str(outline.get("type", "keras.")).startswith("keras.")
+    found = [unit] * (unknown if own or around - known - {""} else 0)
+    for layer in layers:
+        kind, settings = layer.get("kind"), layer.get("settings") or {}
+        function, slope = str(settings.get("function")), settings.get("negative_slope")
+        if function == "leaky_relu" and isinstance(slope, float) and slope:
+            # Where all that it is given is below zero; else by less.
+            found.append(abs(float(np.float32(slope)) / slope - 1))
+        elif (
+            not kind
+            or re.search("attention|resiz|upsampl", kind)
+            or function in ("gelu", "leaky_relu")
+            # A record without "rounded" is of an earlier recorder.
+            or (kind in ("rescale", "standardize") and settings.get("rounded", True))
+        ):
+            found.append(unit)
+    return [off for off in found if off]
 
 
 def rounded_from_the_start(reference: RunRecord, candidate: RunRecord) -> bool:

@@ -71,6 +71,7 @@ from parity.common.parity.followed import (
     followed_steps,
     is_followed,
     mean_agrees,
+    rounding_of_passes,
 )
 from parity.common.parity.pace import pace_in_words
 from parity.common.parity.rounding import (
@@ -588,7 +589,7 @@ class RecordSource(core.ObservationSource):
         if first.name == "buffers":
             return self._of_averages(first.step)
         if first.name == "gradients":
-            return clips_alone(measures, self._rounding.smooth) or of_gradients(here, self._rounding.smooth)
+            return clips_alone(measures, self._smooth) or of_gradients(here, self._smooth)
         said = in_the_gradients(first, measures, self._records, self._units)
         if first.name == "loss":
             said = said or scaled(self._of_turn(first.step), self._factors())
@@ -620,6 +621,11 @@ class RecordSource(core.ObservationSource):
             " it in them: compare again once they agree"
         )
 
+    @cached_property
+    def _smooth(self) -> float:
+        """Relative, what rounding explains of gradients and buffers of a followed step."""
+        return rounding_of_passes(*self._records).smooth
+
     @property
     def _units(self) -> float:
         """Of rounding, within which updates agree."""
@@ -627,7 +633,7 @@ class RecordSource(core.ObservationSource):
 
     def _of_averages(self, step: int | None) -> str:
         """How running averages come out otherwise at a step; '' where that is not known."""
-        return of_averages(self._measures, step, self._rounding.smooth, self._settings[0])
+        return of_averages(self._measures, step, self._smooth, self._settings[0])
 
     def _with_equal_outputs(self, first: StageSummary) -> str:
         """That the layers agree where the loss does not; '' where they do not, or were not recorded at that step."""
