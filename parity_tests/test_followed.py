@@ -455,6 +455,26 @@ def test_a_penalty_on_one_network_is_not_taken_for_one_on_another() -> None:
     assert added_weights(right, made, weights, 2**-52).keys() == {*"ab"}
 
 
+@pytest.mark.parametrize(("times", "status"), [(1.0, "differs"), (1.5, "agrees"), (-1.0, "agrees")])
+def test_a_penalty_that_losses_and_gradients_show_is_no_rounding(
+    tmp_path: Path, times: float, status: str
+) -> None:
+    """Though the loss is off by less than what another optimizer's update may make of it."""
+    norms, penalty = [7.0, 7.1, 7.2, 7.3], 2e-9
+    reference = written(tmp_path / "first", "tensorflow", [2.0] * 4, [0.1] * 4)
+    losses = [2.0 + times * penalty / 2 * norm**2 for norm in norms]
+    candidate = written(tmp_path / "second", "torch", losses, [0.1] * 4)
+    rows = [Measure(step, ADDED, "w", norm, 0.0, penalty) for step, norm in enumerate(norms)]
+    rows += [Measure(step, THROUGH, name, 1e-8, 0.0) for step in range(4) for name in "wv"]
+    rows += [Measure(step, "gradients", name, 1.0, 0.0) for step in range(4) for name in "wv"]
+    rows += [Measure(step, "update", "w", 1.0, 1.0, ulps=1e15) for step in range(2)]
+    text = "".join(json.dumps(asdict(row)) + "\n" for row in rows)
+    (candidate.folder / "followed.jsonl").write_text(text)
+    loss, _, update, _ = followed_stages(reference, candidate)
+    assert loss.status == status
+    assert update.status == ("inherits" if status == "differs" else "differs")
+
+
 def test_small_weight_decay_in_gradients_is_told_below_what_rounding_might_make() -> None:
     """As 1.2e-6 of a language model: what rounding leaves goes along no weights of two tensors."""
     random = np.random.default_rng(11)

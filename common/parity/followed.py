@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -147,7 +147,8 @@ def followed_stages(reference: RunRecord, candidate: RunRecord) -> list[Followed
             stage = "update" if each.stage.startswith("slots/") else each.stage
             by_stage.setdefault(stage, {}).setdefault(each.step, []).append(each)
     through = {step: _wider(rows, passes) for step, rows in by_stage.get(THROUGH, {}).items()}
-    loss = _loss(reference, candidate, alike, passes, rounded, through)
+    penalised = set() if rounded else _penalised(reference, candidate, measures, alike)
+    loss = _loss(reference, candidate, alike, passes, rounded, through, penalised)
     if passes.constants and loss.status == "agrees":
         loss = replace(loss, text=f"{loss.text}; {by_constants(passes)}")
     told_apart = _averages_told_apart(measures)
@@ -164,8 +165,8 @@ def followed_stages(reference: RunRecord, candidate: RunRecord) -> list[Followed
         )
         for name in ("gradients", "buffers")
     )
-    if (added := added_to_gradients(measures)) and gradients.status == "agrees":
-        gradients = replace(gradients, text=f"{gradients.text}, {_added_words(added)}")
+    if (first_added := added_to_gradients(measures)) and gradients.status == "agrees":
+        gradients = replace(gradients, text=f"{gradients.text}, {_added_words(first_added)}")
     if loss.status != "agrees":
         buffers = _inherited(buffers, "the loss", loss)
         # Another loss gives no tensor a gradient, and takes none away.
@@ -184,6 +185,13 @@ def followed_stages(reference: RunRecord, candidate: RunRecord) -> list[Followed
         if any(each.ulps > units for each in rows.get(step, ()))
     ):
         update = replace(update, status="inherits", text=f"as the learning rate does; {update.text}")
+    added_at = {(each.step, each.tensor) for each in measures if each.stage == ADDED}
+    apart = {
+        (step, each.tensor) for step, of in rows.items() for each in of if each.only or each.ulps > units
+    }
+    if update.status == "differs" and penalised and apart <= added_at:
+        text = f"as the loss does, by gradients that have its penalty; {update.text}"
+        update = replace(update, status="inherits", text=text)
     before = next((stage for stage in (loss, gradients) if stage.status == "differs"), None)
     changed = {each.step for each in measures if each.stage == CHANGED}
     if update.status == "differs" and before is not None and before.step == update.step:
@@ -289,6 +297,20 @@ def penalty_of(added: Sequence[Measure]) -> float:
     return sum(each.factor / 2 * each.reference**2 for each in added)
 
 
+def _penalised(
+    reference: RunRecord, candidate: RunRecord, measures: Sequence[Measure], steps: Sequence[int]
+) -> set[int]:
+    """The steps at which the loss is larger by the penalty that gradients show, where these are most of several: no rounding does so, however small it is."""
+    added = {each.step for each in measures if each.stage == ADDED} & {*steps}
+    ours, theirs = (dict(zip(r.steps.tolist(), r.loss.tolist(), strict=True)) for r in (reference, candidate))
+    found = set()
+    for step in added & ours.keys() & theirs.keys():
+        due = penalty_of(added_to_gradients(measures, step))
+        if due and abs(theirs[step] - ours[step] - due) <= _SAME * abs(due):
+            found.add(step)
+    return found if len(found) >= _SEVERAL and 2 * len(found) > len(added) else set()
+
+
 def _without_rounded_penalties(
     reference: RunRecord, candidate: RunRecord, measures: list[Measure]
 ) -> tuple[list[Measure], dict[int, float]]:
@@ -343,8 +365,11 @@ def _loss(
     rounding: Rounding,
     rounded: Mapping[int, float],
     through: Mapping[int, Mapping[str, float]] = {},
+    penalised: Set[int] = frozenset(),
 ) -> FollowedStage:
-    """The loss; rounded: by step what the candidate's has more for a reason that counts for nothing. through: by step as `_wider`."""
+    """The loss; rounded: by step what the candidate's has more for a reason that counts for nothing. through: by step as `_wider`. penalised: steps, as of
+    `_penalised`.
+    """
     ours, theirs = ([int(s - r.steps[0]) for s in steps if s in r.steps] for r in (reference, candidate))
     if not ours or len(ours) != len(theirs):
         return FollowedStage("loss", "not recorded", "at no followed step with the same samples")
@@ -358,6 +383,7 @@ def _loss(
     # Of two losses that are no numbers nothing is known.
     neither = ~np.isfinite(first) & ~np.isfinite(second)
     levels = (apart > within).astype(int) + (apart > beyond)
+    levels[[step in penalised for step in steps]] = _DIFFERS
     # No unit that flips moves a loss: of 10 clean pairs none was off by a tenth of what rounding explains.
     levels = _settled(levels, apart > within, rounding)
     apart[neither], levels[neither] = 0.0, _UNDECIDED

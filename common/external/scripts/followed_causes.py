@@ -272,7 +272,7 @@ def of_update(
     if factor is None:
         return ""
     if not factor:
-        return f"the candidate's step leaves {listed([*off], _SHOWN)} as they are: not in its optimizer's groups, frozen, or with a rate of 0"
+        return f"the candidate's step leaves {listed(sorted(off), _SHOWN)} as they are: not in its optimizer's groups, frozen, or with a rate of 0"
     updates = [each for each in measures if each.stage == "update" and each.reference]
     at_all_steps = [each for each in updates if each.tensor in off]
     is_every = len(off) == len({each.tensor for each in updates} or rows)
