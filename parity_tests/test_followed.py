@@ -24,6 +24,7 @@ from parity.common.external.scripts.followed_causes import (
     of_averages,
     of_gradients,
     of_modes,
+    of_some_tensors,
     of_update,
     scaled,
     told_factor,
@@ -401,6 +402,27 @@ def test_what_some_tensors_differ_by_is_told_where_it_is_one_number() -> None:
     carried = [Measure(3, CARRIED, name, 1.0, 0.0) for name in "bc"]
     assert "not zeroed" in of_gradients(turned + carried, 1e-6)
     assert "not zeroed" not in of_gradients([*turned, *rows("gradients", d=2), *carried], 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("factors", "told"),
+    [
+        ([0.5, 0.5, 1, 1], "a, b are 0.5 times the reference's, and those of the other 2 tensors agree"),
+        ([0.0, 0.0, 1, 1], "no gradient reaches a, b"),
+        ([0.5, 2.0, 1, 1], "a term of the loss that reaches these alone"),
+        # Where all differ, or those that agree hardly do so more than the others, nothing is told.
+        ([0.5, 2.0, 3, 1], ""),
+        ([0.5, 2.0, 1.01, 1], ""),
+    ],
+)
+def test_a_loss_of_some_tensors_is_told_by_their_gradients(factors: list[float], told: str) -> None:
+    here = [
+        Measure(0, "gradients", name, 1.0, abs(factor - 1), factor, 0.0)
+        for name, factor in zip("abcd", factors, strict=True)
+    ]
+    # Zero but for rounding, as a bias before a norm: it agrees with anything.
+    here.append(Measure(0, "gradients", "zero", 1e-9, 1e-9, 2.0, 0.0))
+    assert told in (said := of_some_tensors(here, 1e-2)) and bool(said) == bool(told)
 
 
 def test_clips_of_each_tensor_are_told_from_those_of_all() -> None:

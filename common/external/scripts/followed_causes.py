@@ -33,6 +33,8 @@ _SHOWN = 5
 _CLIPPED = 3
 # Gradients differ where they are so many times farther apart than rounding explains.
 _FAR = 16
+# Gradients that differ are so many times farther off than those that agree, of which there are several.
+_APART, _TWO = 100, 2
 # So many times what rounding explains.
 _CLEARLY = 4
 # A rate's factor is known less well where updates are small beside their weights.
@@ -359,6 +361,41 @@ def of_gradients(here: Sequence[Measure], smooth: float) -> str:
             " otherwise on the way back (a hook, a part that is stopped, a loss of its own)"
         )
     return ""
+
+
+def of_some_tensors(here: Sequence[Measure], smooth: float) -> str:
+    """What a loss differs by, where some tensors' gradients differ with it and those of others agree clearly; '' where that is not so.
+
+    Args: as of `of_gradients`.
+    """
+    every = [each for each in here if each.stage == "gradients"]
+    total, rows = _norm(each.reference for each in every), _beyond_rounding(every)
+    apart = [each for each in rows if not each.difference <= smooth * (each.reference + total)]
+    rest = [each for each in rows if each not in apart]
+    # The gradient of a single one may be what no loss changes.
+    if (
+        not apart
+        or len(rest) < _TWO
+        or any(each.only or not math.isfinite(each.difference) for each in every)
+    ):
+        return ""
+    nearest, farthest = (
+        pick(each.difference / each.reference for each in of) for pick, of in ((min, apart), (max, rest))
+    )
+    if nearest < _APART * farthest:
+        return ""
+    names, times = listed((each.tensor for each in apart), _SHOWN), _one_factor(apart)
+    if times == 0:
+        return f"no gradient reaches {names} in the candidate, and those of the other {len(rest)} tensors agree: the term of the loss that trains them is missing there, or stopped"
+    if times is not None:
+        return (
+            f"the gradients of {names} are {times:.6g} times the reference's, and those of the other {len(rest)} tensors agree: the loss that trains these alone is weighed otherwise,"
+            " or divided by another number"
+        )
+    return (
+        f"the gradients of {names} differ with the loss, and those of the other {len(rest)} tensors agree: what differs is a term of the loss that reaches these alone: one that one side lacks,"
+        " weighs otherwise or makes of other targets, or of weights that were updated before"
+    )
 
 
 def _one_factor(rows: Sequence[Measure]) -> float | None:

@@ -35,6 +35,7 @@ from parity.common.external.scripts.followed_causes import (
     of_averages,
     of_gradients,
     of_modes,
+    of_some_tensors,
     of_update,
     scaled,
     told_factor,
@@ -109,8 +110,8 @@ _WHY = {
     "initial state": "they begin with other weights: copy them, or load one checkpoint in both, before anything else",
     "layers": "this layer's output is the first that differs, of the same weights and samples: its settings (padding,"
     " epsilon, activation), or what is done between it and the layers before",
-    "loss": "the same weights and samples give another loss: the model (a layer's setting, dropout), how inputs are"
-    " prepared, or how the loss is reduced",
+    "loss": "the same weights and samples give another loss: the model (a layer's setting, dropout), how inputs or targets are"
+    " prepared (their order, how they are normalised), a term that one side lacks or weighs otherwise, weights that are updated before a part of it is computed, or how the loss is reduced",
     "first gradients": "the loss agrees and its gradient does not: a factor (sum or mean, replicas, accumulation,"
     " loss scale), a penalty that only one adds to the loss that it differentiates, or frozen weights",
     "learning rate": "the optimizers are given other learning rates",
@@ -722,7 +723,10 @@ class RecordSource(core.ObservationSource):
                     text = _WHY_NOT_REDUCED
                 elif first.name == "loss":
                     times = weighed(self._of_turn(first.step), self._factors())
-                    text = times or self._with_equal_outputs(first) or text
+                    here = [each for each in self._measures if each.step == first.step]
+                    # Constants that are rounded keep those apart a little that agree.
+                    some = of_some_tensors(here, max(self._smooth, self._rounding.in_float32.smooth))
+                    text = times or some or self._with_equal_outputs(first) or text
             yield text
             return
         compared = {stage.name for stage in self._stages if stage.status != "not recorded"}
