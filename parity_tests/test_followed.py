@@ -63,7 +63,7 @@ from parity.common.record.header import header_of, read_header, write_summary
 from parity.common.record.script_checks import ZEROED
 from parity.common.report.next_steps import _more_proof
 from parity.common.spec import Placement, ScriptInfo
-from parity.common.spec.external.mapping import read_mapping
+from parity.common.spec.external.mapping import Mapping, read_mapping
 from parity_tests.helpers import ROOT
 from parity_tests.recorded.followed import BATCH, CROSS, FAULTS, LATER, OWN, RANK_FAULTS, STEPS, TWO, Due
 
@@ -1096,6 +1096,34 @@ def written(
     (folder / "outline.json").write_text(json.dumps({"optimizer": {"settings": {"momentum": momentum}}}))
     write_summary(folder, len(rows), 1.0, (np.nan, 0.0, 0))
     return read_record(folder)
+
+
+def test_layers_without_tensors_are_compared_where_their_order_tells(tmp_path: Path) -> None:
+    """torch's functions are not recorded, so that one layer of its may be any of Keras's."""
+
+    def outlined(framework: str, *rates: float) -> Path:
+        layers = [
+            {"path": f"drop{n}", "kind": "dropout", "type": "keras.A", "settings": {"rate": rate}}
+            for n, rate in enumerate(rates)
+        ]
+        folder = tmp_path / f"{framework}{len(rates)}"
+        folder.mkdir()
+        outline = {
+            "framework": framework,
+            "target": "m",
+            "type": "m",
+            "versions": {},
+            "layers": layers,
+            "tensors": [],
+        }
+        (folder / "outline.json").write_text(json.dumps(outline))
+        return folder
+
+    keras, torch = outlined("tensorflow", 0.1, 0.2), outlined("torch", 0.1, 0.3)
+    mapping = Mapping()
+    told, _ = setting_differences(keras, torch, mapping)
+    assert told == ["drop1: rate is 0.2 and 0.3"]
+    assert setting_differences(keras, outlined("torch", 0.3), mapping)[0] == []
 
 
 def test_what_a_recorder_did_not_see_is_what_it_is_to_be_given(tmp_path: Path) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from parity.common.base.errors import RecordError
 from parity.common.base.words import listed
-from parity.common.external.lint.lint import audit, of_optimizers, same
+from parity.common.external.lint.lint import Difference, audit, of_optimizers, same
 from parity.common.external.lint.settings import said
 from parity.common.record.files import parse, read_json
 from parity.common.record.script import OUTLINE
@@ -44,6 +44,8 @@ def setting_differences(
             continue
         if one.setting == "counterpart" or (one.setting == "kind" and one.keras is not None):
             continue
+        if known is not None and not _corresponds(one, known, keras, torch):
+            continue
         values = [one.torch_value, one.keras_value] if swapped else [one.keras_value, one.torch_value]
         layers = " and ".join(dict.fromkeys(filter(None, (one.keras, one.torch)))) or label
         row = f" (row {one.row} of DIFFERENCES)" if one.row else ""
@@ -62,6 +64,21 @@ def _layers(mapping: Mapping, keras: Outline, torch: Outline) -> list[LayerPair]
     named = [{pair.keras for pair in mapping.layers}, {pair.torch for pair in mapping.layers}]
     rest = [(one, other) for one, other in sorted(pairs) if one not in named[0] and other not in named[1]]
     return [*mapping.layers, *(LayerPair(keras=one, torch=other) for one, other in rest)]
+
+
+def _corresponds(one: Difference, known: Sequence[LayerPair], keras: Outline, torch: Outline) -> bool:
+    """Whether two layers are each other's: as a mapping has it, or by their order where both sides have as many of that kind.
+
+    Layers without tensors are in no mapping of tensors, and torch's functions in no record.
+    """
+    if one.keras is None or one.torch is None:
+        return True
+    if any((pair.keras, pair.torch) == (one.keras, one.torch) for pair in known):
+        return True
+    sides = [{each.path: each.kind for each in (*side.layers, *side.operations)} for side in (keras, torch)]
+    kinds = [side.get(path, "") for side, path in zip(sides, (one.keras, one.torch), strict=True)]
+    counts = [list(side.values()).count(kind) for side, kind in zip(sides, kinds, strict=True)]
+    return kinds[0] == kinds[1] and counts[0] == counts[1]
 
 
 def _pools(first: Outline, second: Outline) -> list[tuple[str, str]]:
