@@ -9,7 +9,6 @@ from parity.common.diagnosis.result import Explanation
 from parity.common.external.pairs.bench import compared
 from parity.common.external.pairs.explain import Attribution, DeviatingTensor
 from parity.common.external.pairs.places import CAUSE, Place
-from parity.common.external.pairs.points import Point
 from parity.common.external.pairs.view import View
 from parity.common.external.process.layouts import aligned, back
 from parity.common.external.process.pass_result import same
@@ -18,7 +17,8 @@ _DEFECT = "computed from"
 
 
 def another_operand(view: View, tensor: DeviatingTensor, place: Place) -> list[Attribution]:
-    """Return that the place agrees once torch's other layer gives what Keras's gives; none where it does not, or more than one tensor is another.
+    """Return that one of several calls of a layer agrees once torch's other layer gives what Keras's gives; none where it does not, or more than
+    one tensor is another.
 
     Args:
         view: of the place.
@@ -28,6 +28,9 @@ def another_operand(view: View, tensor: DeviatingTensor, place: Place) -> list[A
     bench, point = tensor.bench, tensor.segment.point
     ours, theirs = view.given_alone
     if point is None or len(ours) != 1 or len(theirs) != 1:
+        return []
+    # Of a layer that is called once the line of code says more.
+    if sum(each.keras_layer == point.keras_layer for each in bench.points) == 1:
         return []
     (due,), (own,) = view.keras.values(*ours), view.torch.values(*theirs)
     of_keras = [tap for tap, value in place.activations.items() if same(value, due)]
@@ -65,8 +68,6 @@ def another_operand(view: View, tensor: DeviatingTensor, place: Place) -> list[A
     return [Attribution(why)]
 
 
-def crosses_calls(attributed: Sequence[Attribution], point: Point, points: Sequence[Point]) -> bool:
-    """Whether one of several calls of a layer is of another tensor, so that the later ones are no counterparts."""
-    return any(each.explanation.defect.startswith(_DEFECT) for each in attributed) and (
-        sum(each.keras_layer == point.keras_layer for each in points) > 1
-    )
+def crosses_calls(attributed: Sequence[Attribution]) -> bool:
+    """Whether what was found is that one of several calls of a layer is of another tensor, so that the later ones are no counterparts."""
+    return any(each.explanation.defect.startswith(_DEFECT) for each in attributed)

@@ -93,8 +93,7 @@ class ForwardSearch:
                 self.search.findings[-1:-1] = unexplained
                 unexplained = []
                 self.search.bar(number, tensor.name)
-                points = self.search.bench.points
-                if number < len(points) and crosses_calls(self.search.attributed, points[number], points):
+                if crosses_calls(self.search.attributed):
                     self.search.crossed = True
                     self.search.notes.append(
                         f"what comes after {place_of(tensor)} could not be compared by itself: later calls are no counterparts"

@@ -65,8 +65,12 @@ class Place:
     def of_point(cls, bench: Bench, trace: PairTrace, number: int, training: bool) -> Place | None:
         """The n-th of a trace's points, or of its outputs behind them; None where torch has none."""
         points = bench.points
-        # Torch may call layers in another order.
-        injections = {} if not points[:number] else dict(trace.injections)
+        before = {point.torch for point in points[:number]}
+        if number < len(points) and points[number].torch in trace.injected.activations:
+            # Torch may call layers in another order.
+            called = list(trace.injected.activations)
+            before = {*called[: called.index(points[number].torch)]}
+        injections = {tap: value for tap, value in trace.injections.items() if tap in before}
         if number < len(points):
             point = points[number]
             taps = point.keras, point.torch
