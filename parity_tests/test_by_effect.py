@@ -180,3 +180,39 @@ def test_what_both_sides_lack_of_each_other_has_no_counterpart_yet():
     # What one side alone lacks is what it begins as.
     alone = mapping.model_copy(update={"tensors": (known, theirs)})
     assert without_constants(alone) == alone
+
+
+def planar(size=1.0):
+    """A step of a planar flow, whose two vectors have one shape."""
+
+    def model(state, tap, x):
+        u, w = (state[next(name for name in state if name.endswith(last))] for last in ("u", "w"))
+        return tap("flow", x + size * u * np.tanh(x @ w)[..., None])
+
+    return model
+
+
+def test_vectors_of_a_layer_that_order_has_crossed_are_exchanged_where_models_differ():
+    keras = Side("tensorflow", {"flow/u": (6,), "flow/w": (6,)}, {}, planar())
+    for size, crossed in ((1.2, True), (1.2, False), (1.0, True)):
+        torch = Side("torch", {"flow.w": (6,), "flow.u": (6,)}, {}, planar(size))
+        names = ("flow.w", "flow.u") if crossed else ("flow.u", "flow.w")
+        pairs = tuple(
+            Pair(keras=(one,), torch=(other,), rule="same", source="order", doubt="by order alone")
+            for one, other in zip(("flow/u", "flow/w"), names, strict=True)
+        )
+        with Bench(Mapping(keras="k", torch="t", tensors=pairs), keras, torch, X) as bench:
+            way = ByEffect(bench, ())
+            same = way.mapping()
+            assert (same is None) == (size != 1)
+            way.nearest()
+            found = way.exchanged()
+        if size == 1:
+            assert found is None and {p.keras: p.torch for p in same.tensors}["flow/u",] == ("flow.u",)
+        elif crossed:
+            assert {p.keras: p.torch for p in found.tensors} == {
+                ("flow/u",): ("flow.u",),
+                ("flow/w",): ("flow.w",),
+            }
+        else:
+            assert found is None

@@ -18,7 +18,7 @@ import numpy as np
 from parity.common.base.errors import ExternalModelError
 from parity.common.external.mapping.components import deviation
 from parity.common.external.mapping.graphs import assign
-from parity.common.external.mapping.pieces import Piece, is_plain, pairs_of, values_of, ways_to_cut
+from parity.common.external.mapping.pieces import Piece, is_plain, is_whole, pairs_of, values_of, ways_to_cut
 from parity.common.external.mapping.trial import AGREES, Bench, draw
 from parity.common.external.process.pass_result import Array, Arrays
 from parity.common.parity.deviation import unmasked
@@ -31,6 +31,8 @@ _EQUAL = 10 * AGREES
 _MOST, _SECONDS = 400, 60.0
 # How near the outputs of models are that differ in little.
 _NEAR = 0.5
+# By how much the likenesses of two pairs together are larger than of the two that they are exchanged for.
+_CLEARLY_NEARER = 0.25
 # Of cutting tensors into pieces.
 _WAYS = 48
 
@@ -50,6 +52,7 @@ class ByEffect:
         """known: pairs of the mapping that stay."""
         self.bench, self.known, mapping = bench, known, bench.mapping
         self._closest: tuple[float, _Pieces] | None = None
+        self._alike: tuple[list[Piece], list[Piece], Array] | None = None
         passes = bench.run(mapping.tensors, inject=False, shared=False)
         self._views = bench.views(mapping.tensors, *passes)
         # The outputs of both, in one order; and where what is masked does not hide the others.
@@ -92,8 +95,43 @@ class ByEffect:
             ]
         )
         sides = [piece for piece, _ in ours], [piece for piece, _ in theirs]
+        self._alike = *sides, alike
         found = assign(_of_wholes(alike, *sides))
         return self._with([(sides[0][row], sides[1][column]) for row, column in found.items()])
+
+    def exchanged(self) -> Mapping | None:
+        """Once `nearest` has been asked: the mapping with the partners of two tensors of a layer exchanged where each does clearly more nearly what the
+        other's does; None where there are no such.
+        """
+        if self._alike is None:
+            return None
+        ours, theirs, alike = self._alike
+        places = {piece.names: place for place, piece in enumerate(theirs) if is_whole(piece)}
+        partner = {pair.keras: pair.torch for pair in self.bench.mapping.tensors}
+        now = {
+            row: places[partner[piece.names]]
+            for row, piece in enumerate(ours)
+            if is_whole(piece) and partner.get(piece.names) in places
+        }
+
+        def layers(row: int) -> tuple[object, ...]:
+            pieces = ours[row], theirs[now[row]]
+            return ours[row].key, *(i[p.names[0]].layer for i, p in zip(self._infos, pieces, strict=True))
+
+        changed = set[int]()
+        for two in itertools.combinations(now, 2):
+            (one, other), columns = two, [now[row] for row in two]
+            gain = sum(alike[two, columns[::-1]]) - sum(alike[two, columns])
+            if layers(one) == layers(other) and gain >= _CLEARLY_NEARER:
+                now[one], now[other] = now[other], now[one]
+                changed |= {one, other}
+        told = [(ours[row], theirs[now[row]]) for row in changed]
+        pairs = pairs_of(told, self._infos[0], self._infos[1]) if told else None
+        if pairs is None:
+            return None
+        instead = {pair.keras: pair for pair in pairs}
+        tensors = tuple(instead.get(pair.keras, pair) for pair in self.bench.mapping.tensors)
+        return self.bench.mapping.model_copy(update={"tensors": tensors})
 
     def _with(self, told: Sequence[_Told]) -> Mapping | None:
         """The mapping with the pairs of tensors whose pieces are told; None where no rule has them so."""

@@ -163,7 +163,8 @@ def _mapped(models: TracedModels, given: Path | None) -> Mapping:
             or left_of(refined, models.outlines)
             or (refined.doubtful and _apart(refined, models, probes) > AGREES)
         ):
-            told, differ = _told(released, models, probes)
+            before = refined
+            told, exchanged, differ = _told(released, models, probes)
             # What is fused may have taken the place of what is not.
             others = iter(()) if differ else other_ways(ours, theirs, hints, proposed)
             for other in itertools.chain(told, others):
@@ -173,6 +174,8 @@ def _mapped(models: TracedModels, given: Path | None) -> Mapping:
                     refined = found
                 if agree:
                     break
+            if refined is before and exchanged is not None:
+                refined = refine(exchanged, models.keras, models.torch, *probes)
         return like_their_copies(_with_own_constants(refined, models, probes), models.outlines)
     mapping = read_mapping(given)
     mapping.check(ours, theirs)
@@ -215,13 +218,14 @@ def without_constants(mapping: Mapping) -> Mapping:
 
 def _told(
     mapping: Mapping, models: TracedModels, probes: tuple[Arrays, Arrays]
-) -> tuple[list[Mapping], bool]:
+) -> tuple[list[Mapping], Mapping | None, bool]:
     """A mapping with other pairs of tensors, by what each of them does: of those that order alone has told, or that have no counterpart.
 
     What names or shapes tell stays, as a port that takes one for another differs by that; unless something is left over so.
 
     Returns:
-        one or none, and whether the models differ whatever is whose.
+        one or none; the mapping with those pairs exchanged that do clearly more nearly what is due, None where there are none; and whether the
+        models differ whatever is whose.
     """
     settled = [
         pair for pair in mapping.tensors if pair.source == "hand" or constant_of(pair.rule) is not None
@@ -233,10 +237,10 @@ def _told(
         for pairs in (known, settled) if left_of(mapping, models.outlines) else (known,):
             way = ByEffect(bench, pairs)
             if found := way.mapping():
-                return [found], False
+                return [found], None, False
             if found := way.nearest():
-                return [found], True
-    return [], False
+                return [found], way.exchanged(), True
+    return [], None, False
 
 
 def _open(mapping: Mapping) -> tuple[int, int]:

@@ -52,6 +52,11 @@ class Piece:
         whole[at] = _arranged(value, self.shape) if isinstance(value, np.ndarray) else value
 
 
+def is_whole(piece: Piece) -> bool:
+    """Whether it is one tensor, and no part of it."""
+    return not piece.rule and all(count == 1 for count in piece.cuts)
+
+
 # A side's tensors of one shape; and how they are cut.
 _Group = tuple[int, Shape]
 _Way = dict[_Group, Shape]
