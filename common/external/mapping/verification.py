@@ -582,12 +582,13 @@ def _nearest(members: Sequence[int], sums: Names[int, tuple[Array, Array]]) -> d
         return {}
     ours = np.array([sums[place][0] for place in members], np.float64)
     theirs = np.array([sums[place][1] for place in members], np.float64)
-    with np.errstate(invalid="ignore"):
+    # Of what grows from step to step sums may be beyond all numbers.
+    with np.errstate(invalid="ignore", over="ignore"):
         scale = np.abs(ours).max(0) + np.finfo(float).tiny
         far = np.abs((ours[:, None] - theirs[None, :]) / scale).max(-1)
-    far = np.where(np.isfinite(far), far, np.inf)
-    # What is as near as anything stays as it was.
-    same = [place for place, row in enumerate(far) if row[place] <= _CLEARLY * row.min() + AGREES]
+        far = np.where(np.isfinite(far), far, np.inf)
+        # What is as near as anything stays as it was.
+        same = [place for place, row in enumerate(far) if row[place] <= _CLEARLY * row.min() + AGREES]
     found = dict(zip(same, same, strict=True))
     rest = [place for place in range(len(members)) if place not in found]
     found |= {rest[i]: rest[j] for i, j in assign(-far[np.ix_(rest, rest)]).items()}
