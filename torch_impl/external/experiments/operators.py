@@ -26,8 +26,7 @@ COMPUTED: dict[type[ast.operator], tuple[type[ast.operator], ...]] = {
     ast.Div: (ast.Mult,),
     ast.BitAnd: (ast.BitOr,),
     ast.BitOr: (ast.BitAnd,),
-    ast.FloorDiv: (ast.Div, ast.Mod),
-    ast.Mod: (ast.FloorDiv,),
+    ast.FloorDiv: (ast.Div,),
 }
 _EXCHANGEABLE = (ast.Sub, ast.Div, ast.MatMult, ast.Pow, ast.FloorDiv)
 # Between operands of other shapes the axes that are not there are the first ones.
