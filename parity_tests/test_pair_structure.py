@@ -15,6 +15,7 @@ import pytest
 from parity.common.diagnosis import limits
 from parity.common.diagnosis.result import Diagnosis
 from parity.common.external.mapping.models import map_models
+from parity.common.external.pairs import diagnose
 from parity.common.external.pairs.computations import arrangements
 from parity.common.external.pairs.diagnose import diagnose_pair
 from parity.common.external.pairs.dropout import give_masks, settle_randomness
@@ -22,6 +23,7 @@ from parity.common.external.pairs.own_tables import own_tables
 from parity.common.external.pairs.pair import both
 from parity.common.external.pairs.request import SampleFile
 from parity.common.external.pairs.setup import bench_of, copy_weights, open_pair
+from parity.common.external.pairs.structure import structural_causes
 from parity.common.external.pairs.suspects import suspects_of
 from parity.common.external.process.worker import ExternalWorker
 from parity.common.spec.external.target import Target
@@ -993,3 +995,24 @@ def test_once_the_time_for_all_places_is_over_one_finding_stands_for_what_is_beh
     (finding,) = found.findings
     assert (finding.name, finding.explanation) == ("forward/merged", None)
     assert any(note.startswith("the search for causes ended after") for note in found.notes)
+
+
+@pytest.mark.slow
+def test_what_is_wrong_in_all_layers_of_a_kind_is_put_right_at_once(
+    ports: Ports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = list[object]()
+
+    def counted(*given: Any) -> Any:
+        tried.append(given)
+        return structural_causes(*given)
+
+    monkeypatch.setattr(diagnose, "structural_causes", counted)
+    found = ports.diagnosed("gains", "Gains", "mean")
+    assert len(tried) == 1
+    (finding,) = found.findings
+    why = finding.explanation
+    assert (
+        why is not None and why.confidence == "confirmed" and "and so for 2 more: norm_1, norm_2" in why.text
+    )
+    assert {f"forward/norm_{number}" for number in range(3)} <= {tensor.name for tensor in finding.tensors}

@@ -534,3 +534,24 @@ def capped() -> keras.Model:
         layers.Dense(4, name=name)(part) for name, part in zip(("first", "second"), parts, strict=False)
     )
     return keras.Model(x, layers.Dense(3, name="head")(first * second))
+
+
+class Gain(layers.Layer):
+    """A norm that is divided by the deviation alone."""
+
+    def build(self, shape: Any) -> None:
+        self.gain = self.add_weight(shape=(shape[-1],), initializer="ones", name="gain")
+
+    def call(self, x: Any) -> Any:
+        apart = x - ops.mean(x, axis=-1, keepdims=True)
+        return self.gain * x / ops.sqrt(ops.mean(apart * apart, axis=-1, keepdims=True) + 1e-5)
+
+
+def gains() -> keras.Model:
+    """Three norms of one kind."""
+    x = y = keras.Input((6,))
+    for number in range(3):
+        y = Gain(name=f"norm_{number}")(
+            layers.Dense(5 + number, activation="tanh", name=f"dense_{number}")(y)
+        )
+    return keras.Model(x, layers.Dense(3, name="head")(y))

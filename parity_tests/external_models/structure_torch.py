@@ -780,3 +780,30 @@ class Capped(nn.Module):
         x = x if "whole" in self.wrong else x.clamp(max=0.5)
         first, second = x.view(-1, 2, 3).unbind(1)
         return self.head(self.first(first) * self.second(second))
+
+
+class Gain(nn.Module):
+    def __init__(self, size: int, wrong: str) -> None:
+        super().__init__()
+        vars(self)["wrong"] = wrong
+        self.gain = nn.Parameter(torch.ones(size))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if "mean" in self.wrong:
+            return F.rms_norm(x, x.shape[-1:], self.gain, 1e-5)
+        return self.gain * x * torch.rsqrt(x.var(-1, correction=0, keepdim=True) + 1e-5)
+
+
+class Gains(nn.Module):
+    """wrong: 'mean', the norms are of what is not centred."""
+
+    def __init__(self, wrong: str = "") -> None:
+        super().__init__()
+        self.dense = nn.ModuleList(nn.Linear(4 + n if n else 6, 5 + n) for n in range(3))
+        self.norm = nn.ModuleList(Gain(5 + n, wrong) for n in range(3))
+        self.head = nn.Linear(7, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for dense, norm in zip(self.dense, self.norm, strict=True):
+            x = norm(dense(x).tanh())
+        return self.head(x)

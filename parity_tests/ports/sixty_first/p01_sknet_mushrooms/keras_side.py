@@ -10,7 +10,9 @@ def conv_bn(x, filters, name):
 
 
 def depthwise_bn(x, dilation, name):
-    x = layers.DepthwiseConv2D(3, padding="same", dilation_rate=dilation, use_bias=False, name=f"{name}_dw")(x)
+    x = layers.DepthwiseConv2D(3, padding="same", dilation_rate=dilation, use_bias=False, name=f"{name}_dw")(
+        x
+    )
     x = layers.BatchNormalization(momentum=0.9, epsilon=1e-5, name=f"{name}_bn")(x)
     return layers.Activation("relu", name=f"{name}_act")(x)
 

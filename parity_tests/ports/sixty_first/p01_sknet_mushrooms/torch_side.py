@@ -49,9 +49,7 @@ class MushroomNet(nn.Module):
             nn.BatchNorm2d(12),
         )
         self.stage1 = nn.Sequential(SKBlock(12, 6), SKBlock(12, 6))
-        self.down = nn.Sequential(
-            nn.MaxPool2d(2), nn.Conv2d(12, 20, 1, bias=False), nn.BatchNorm2d(20)
-        )
+        self.down = nn.Sequential(nn.MaxPool2d(2), nn.Conv2d(12, 20, 1, bias=False), nn.BatchNorm2d(20))
         self.stage2 = SKBlock(20, 10)
         self.head = nn.Linear(20, n_classes)
 

@@ -33,7 +33,8 @@ class SewerNet(keras.Model):
     def __init__(self, width=24, hops=(4, 3), **kwargs):
         super().__init__(**kwargs)
         self.encode = keras.Sequential(
-            [layers.Dense(width, activation="elu", name="enc_a"), layers.Dense(width, name="enc_b")], name="encode"
+            [layers.Dense(width, activation="elu", name="enc_a"), layers.Dense(width, name="enc_b")],
+            name="encode",
         )
         self.mix = layers.Dense(width, activation="elu", name="mix")
         self.spread_near = Propagate(hops[0], name="spread_near")

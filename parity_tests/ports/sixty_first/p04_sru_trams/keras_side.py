@@ -12,7 +12,9 @@ class SimpleRecurrentUnit(layers.Layer):
         self.units = units
 
     def build(self, input_shape):
-        self.kernel = self.add_weight(shape=(self.units, 3 * self.units), initializer="glorot_uniform", name="kernel")
+        self.kernel = self.add_weight(
+            shape=(self.units, 3 * self.units), initializer="glorot_uniform", name="kernel"
+        )
         self.peek = self.add_weight(
             shape=(2, self.units), initializer=keras.initializers.RandomNormal(stddev=0.3), name="peek"
         )

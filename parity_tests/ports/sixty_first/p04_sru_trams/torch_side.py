@@ -54,7 +54,9 @@ def optimizer(params):
     rest = [p for p in params if p.ndim > 1]
     opt = torch.optim.AdamW(
         [{"params": rest, "weight_decay": 0.02}, {"params": bias, "weight_decay": 0.0}],
-        lr=4e-3, betas=(0.9, 0.98), eps=1e-10,
+        lr=4e-3,
+        betas=(0.9, 0.98),
+        eps=1e-10,
     )
     return opt, torch.optim.lr_scheduler.MultiStepLR(opt, milestones=[12, 30], gamma=0.25)
 

@@ -11,7 +11,9 @@ class TCS(nn.Sequential):
 
     def __init__(self, c_in, c_out, k, dilation=1):
         super().__init__(
-            nn.Conv1d(c_in, c_in, k, padding=dilation * (k - 1) // 2, dilation=dilation, groups=c_in, bias=False),
+            nn.Conv1d(
+                c_in, c_in, k, padding=dilation * (k - 1) // 2, dilation=dilation, groups=c_in, bias=False
+            ),
             nn.Conv1d(c_in, c_out, 1, bias=False),
             norm(c_out),
         )
@@ -35,7 +37,9 @@ class QuartzNet(nn.Module):
 
     def __init__(self, n_mels=20, n_classes=6):
         super().__init__()
-        self.c1 = nn.Sequential(nn.ConstantPad1d((1, 2), 0.0), nn.Conv1d(n_mels, 24, 5, 2, bias=False), norm(24), nn.ReLU())
+        self.c1 = nn.Sequential(
+            nn.ConstantPad1d((1, 2), 0.0), nn.Conv1d(n_mels, 24, 5, 2, bias=False), norm(24), nn.ReLU()
+        )
         self.blocks = nn.Sequential(*(Block(*c) for c in self.CONFIG))
         self.c2 = nn.Sequential(TCS(32, 32, 5, dilation=2), nn.ReLU())
         self.c3 = nn.Sequential(nn.Conv1d(32, 40, 1, bias=False), norm(40), nn.ReLU())

@@ -35,11 +35,17 @@ class PlanarFlow(layers.Layer):
 class TeaVAE(keras.Model):
     def __init__(self, flows=4, **kwargs):
         super().__init__(**kwargs)
-        self.encoder = [layers.Dense(28, activation="tanh", name="enc_1"), layers.Dense(20, activation="tanh", name="enc_2")]
+        self.encoder = [
+            layers.Dense(28, activation="tanh", name="enc_1"),
+            layers.Dense(20, activation="tanh", name="enc_2"),
+        ]
         self.to_mean = layers.Dense(LATENT, name="to_mean")
         self.to_log_var = layers.Dense(LATENT, name="to_log_var")
         self.flows = [PlanarFlow(name=f"flow_{i}") for i in range(flows)]
-        self.decoder = [layers.Dense(20, activation="tanh", name="dec_1"), layers.Dense(28, activation="tanh", name="dec_2")]
+        self.decoder = [
+            layers.Dense(20, activation="tanh", name="dec_1"),
+            layers.Dense(28, activation="tanh", name="dec_2"),
+        ]
         self.to_spectrum = layers.Dense(CHANNELS, name="to_spectrum")
         self.log_noise = self.add_weight(
             shape=(CHANNELS,), initializer=keras.initializers.Constant(-1.0), name="log_noise"
