@@ -838,6 +838,13 @@ WRONG = [
         "inverted",
         [("forward/head", "operation:left_out", "where Keras computes not(any(ne(")],
     ),
+    # Shared layers that take turns in another order.
+    (
+        "turns",
+        "Turns",
+        "turns",
+        [("forward/a#1", "operation:operand", "(b in Keras) gives, and Keras from what a gives")],
+    ),
 ]
 # What the experiment explains with these weights, and not with others.
 # Of "early, bare" the weights of a formula are told by their order alone.

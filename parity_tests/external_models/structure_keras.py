@@ -555,3 +555,12 @@ def gains() -> keras.Model:
             layers.Dense(5 + number, activation="tanh", name=f"dense_{number}")(y)
         )
     return keras.Model(x, layers.Dense(3, name="head")(y))
+
+
+def turns() -> keras.Model:
+    """Two layers, each called twice in a row."""
+    x = y = keras.Input((6,))
+    for name in ("a", "b"):
+        layer = layers.Dense(6, activation="tanh", name=name)
+        y = layer(layer(y))
+    return keras.Model(x, layers.Dense(3, name="head")(y))

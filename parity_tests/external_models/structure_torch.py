@@ -807,3 +807,19 @@ class Gains(nn.Module):
         for dense, norm in zip(self.dense, self.norm, strict=True):
             x = norm(dense(x).tanh())
         return self.head(x)
+
+
+class Turns(nn.Module):
+    """wrong: 'turns', the layers are called in turn."""
+
+    def __init__(self, wrong: str = "") -> None:
+        super().__init__()
+        vars(self)["wrong"] = wrong
+        self.a, self.b = (nn.Sequential(nn.Linear(6, 6), nn.Tanh()) for _ in range(2))
+        self.head = nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        layers = [self.a, self.b] * 2 if "turns" in self.wrong else [self.a, self.a, self.b, self.b]
+        for layer in layers:
+            x = layer(x)
+        return self.head(x)
