@@ -54,9 +54,11 @@ def another_operand(view: View, tensor: DeviatingTensor, place: Place) -> list[A
     if left > limits.LIVE_FLOAT64:
         return []
     names = other.keras, of_keras[0]
+    user = next(each for each in view.torch_operations if theirs[0] in map(view.torch.source, each.tensors))
+    line = user.line + (f", called in {user.called}" if user.called else "")
     why = Explanation(
         f"{CAUSE}operand",
-        f"another tensor: torch computes {point.torch_layer} from what {other.torch_layer} ({names[0]} in Keras) gives, and Keras from what"
+        f"{line}: another tensor: torch computes {point.torch_layer} from what {other.torch_layer} ({names[0]} in Keras) gives, and Keras from what"
         f" {names[1]} gives",
         # With other weights than are due it would not agree so, either.
         "confirmed",
