@@ -185,13 +185,12 @@ def followed_stages(reference: RunRecord, candidate: RunRecord) -> list[Followed
         if any(each.ulps > units for each in rows.get(step, ()))
     ):
         update = replace(update, status="inherits", text=f"as the learning rate does; {update.text}")
-    added_at = {(each.step, each.tensor) for each in measures if each.stage == ADDED}
-    apart = {
-        (step, each.tensor) for step, of in rows.items() for each in of if each.only or each.ulps > units
-    }
-    if update.status == "differs" and penalised and apart <= added_at:
-        text = f"as the loss does, by gradients that have its penalty; {update.text}"
-        update = replace(update, status="inherits", text=text)
+    if update.status == "differs" and penalised:
+        added_at = {(each.step, each.tensor) for each in measures if each.stage == ADDED}
+        apart = ((step, r.tensor) for step, of in rows.items() for r in of if r.only or r.ulps > units)
+        if added_at.issuperset(apart):
+            text = f"as the loss does, by gradients that have its penalty; {update.text}"
+            update = replace(update, status="inherits", text=text)
     before = next((stage for stage in (loss, gradients) if stage.status == "differs"), None)
     changed = {each.step for each in measures if each.stage == CHANGED}
     if update.status == "differs" and before is not None and before.step == update.step:

@@ -18,7 +18,7 @@ import numpy as np
 from parity.common.base.errors import ExternalModelError
 from parity.common.external.mapping.components import deviation
 from parity.common.external.mapping.graphs import assign
-from parity.common.external.mapping.pieces import Piece, is_plain, is_whole, pairs_of, values_of, ways_to_cut
+from parity.common.external.mapping.pieces import Piece, is_plain, pairs_of, values_of, ways_to_cut
 from parity.common.external.mapping.trial import AGREES, Bench, draw
 from parity.common.external.process.pass_result import Array, Arrays
 from parity.common.parity.deviation import unmasked
@@ -99,19 +99,19 @@ class ByEffect:
         found = assign(_of_wholes(alike, *sides))
         return self._with([(sides[0][row], sides[1][column]) for row, column in found.items()])
 
-    def exchanged(self) -> Mapping | None:
-        """Once `nearest` has been asked: the mapping with the partners of two tensors of a layer exchanged where each does clearly more nearly what the
-        other's does; None where there are no such.
+    def exchanged(self) -> list[Pair]:
+        """Once `nearest` has been asked: pairs in place of those of two tensors of a layer, where each does clearly more nearly what the other's partner
+        does.
         """
         if self._alike is None:
-            return None
+            return []
         ours, theirs, alike = self._alike
-        places = {piece.names: place for place, piece in enumerate(theirs) if is_whole(piece)}
+        places = {piece.names: place for place, piece in enumerate(theirs) if piece.is_whole}
         partner = {pair.keras: pair.torch for pair in self.bench.mapping.tensors}
         now = {
             row: places[partner[piece.names]]
             for row, piece in enumerate(ours)
-            if is_whole(piece) and partner.get(piece.names) in places
+            if piece.is_whole and partner.get(piece.names) in places
         }
 
         def layers(row: int) -> tuple[object, ...]:
@@ -126,12 +126,7 @@ class ByEffect:
                 now[one], now[other] = now[other], now[one]
                 changed |= {one, other}
         told = [(ours[row], theirs[now[row]]) for row in changed]
-        pairs = pairs_of(told, self._infos[0], self._infos[1]) if told else None
-        if pairs is None:
-            return None
-        instead = {pair.keras: pair for pair in pairs}
-        tensors = tuple(instead.get(pair.keras, pair) for pair in self.bench.mapping.tensors)
-        return self.bench.mapping.model_copy(update={"tensors": tensors})
+        return [*(pairs_of(told, self._infos[0], self._infos[1]) or ())]
 
     def _with(self, told: Sequence[_Told]) -> Mapping | None:
         """The mapping with the pairs of tensors whose pieces are told; None where no rule has them so."""

@@ -174,8 +174,11 @@ def _mapped(models: TracedModels, given: Path | None) -> Mapping:
                     refined = found
                 if agree:
                     break
-            if refined is before and exchanged is not None:
-                refined = refine(exchanged, models.keras, models.torch, *probes)
+            if refined is before and exchanged:
+                instead = {pair.keras: pair for pair in exchanged}
+                tensors = tuple(instead.get(pair.keras, pair) for pair in refined.tensors)
+                crossed = refined.model_copy(update={"tensors": tensors})
+                refined = refine(crossed, models.keras, models.torch, *probes)
         return like_their_copies(_with_own_constants(refined, models, probes), models.outlines)
     mapping = read_mapping(given)
     mapping.check(ours, theirs)
@@ -218,14 +221,13 @@ def without_constants(mapping: Mapping) -> Mapping:
 
 def _told(
     mapping: Mapping, models: TracedModels, probes: tuple[Arrays, Arrays]
-) -> tuple[list[Mapping], Mapping | None, bool]:
+) -> tuple[list[Mapping], list[Pair], bool]:
     """A mapping with other pairs of tensors, by what each of them does: of those that order alone has told, or that have no counterpart.
 
     What names or shapes tell stays, as a port that takes one for another differs by that; unless something is left over so.
 
     Returns:
-        one or none; the mapping with those pairs exchanged that do clearly more nearly what is due, None where there are none; and whether the
-        models differ whatever is whose.
+        one or none; pairs in place of those that order has crossed; and whether the models differ whatever is whose.
     """
     settled = [
         pair for pair in mapping.tensors if pair.source == "hand" or constant_of(pair.rule) is not None
@@ -237,10 +239,10 @@ def _told(
         for pairs in (known, settled) if left_of(mapping, models.outlines) else (known,):
             way = ByEffect(bench, pairs)
             if found := way.mapping():
-                return [found], None, False
+                return [found], [], False
             if found := way.nearest():
                 return [found], way.exchanged(), True
-    return [], None, False
+    return [], [], False
 
 
 def _open(mapping: Mapping) -> tuple[int, int]:

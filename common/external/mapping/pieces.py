@@ -46,15 +46,15 @@ class Piece:
     cuts: Shape = ()
     place: Shape = ()
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is one tensor, and no part of it."""
+        return not self.rule and all(count == 1 for count in self.cuts)
+
     def fill(self, whole: Array, value: Array | float) -> None:
         """Give this part of a tensor its values, whose sizes are in order, or one number."""
         at = tuple(slice(i * size, (i + 1) * size) for i, size in zip(self.place, self.shape, strict=True))
         whole[at] = _arranged(value, self.shape) if isinstance(value, np.ndarray) else value
-
-
-def is_whole(piece: Piece) -> bool:
-    """Whether it is one tensor, and no part of it."""
-    return not piece.rule and all(count == 1 for count in piece.cuts)
 
 
 # A side's tensors of one shape; and how they are cut.

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from parity.common.diagnosis import limits
 from parity.common.diagnosis.result import Explanation
 from parity.common.external.pairs.bench import compared
+from parity.common.external.pairs.difference_told import in_code
 from parity.common.external.pairs.explain import Attribution, DeviatingTensor
 from parity.common.external.pairs.places import CAUSE, Place
 from parity.common.external.pairs.view import View
@@ -55,10 +56,9 @@ def another_operand(view: View, tensor: DeviatingTensor, place: Place) -> list[A
         return []
     names = other.keras, of_keras[0]
     user = next(each for each in view.torch_operations if theirs[0] in map(view.torch.source, each.tensors))
-    line = user.line + (f", called in {user.called}" if user.called else "")
     why = Explanation(
         f"{CAUSE}operand",
-        f"{line}: another tensor: torch computes {point.torch_layer} from what {other.torch_layer} ({names[0]} in Keras) gives, and Keras from what"
+        f"{in_code(user.line, user.called)}: another tensor: torch computes {point.torch_layer} from what {other.torch_layer} ({names[0]} in Keras) gives, and Keras from what"
         f" {names[1]} gives",
         # With other weights than are due it would not agree so, either.
         "confirmed",

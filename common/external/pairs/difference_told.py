@@ -15,13 +15,18 @@ _LONG = 120
 _LISTED = 4
 
 
+def in_code(line: str, called: str) -> str:
+    """A line of the user's code, and the one that it is reached from, where it is from several, for a sentence."""
+    return f"{line}, called in {called}" if called else line
+
+
 def explanation_of(
     difference: Difference, whole: Expression, evidence: str, layers: tuple[str, ...], confirmed: bool
 ) -> Explanation:
     """The explanation that is a difference within all that torch computes at a place."""
     part = difference.torch if difference.torch.line else whole
     line = part.line
-    place = f"{line}, called in {part.called}" if part.called else line
+    place = in_code(line, part.called)
     if difference.kind == "other":
         place += _lines_besides(difference.torch, line)
     return Explanation(

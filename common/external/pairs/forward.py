@@ -149,15 +149,16 @@ class ForwardSearch:
         """Put the same right in all layers that have it too, at once: a default differs everywhere. The next trace."""
         training = stage == "forward"
         ways: dict[Explanation, Sequence[Reversible]] = {}
-        places: dict[Explanation, list[TensorComparison]] = {}
-        off = {n: t for n, t in enumerate(before.tensors) if not t.agrees and place_of(t) not in known}
-        for number, was in off.items():
+        places: dict[Explanation, list[int]] = {}
+        names = [place_of(tensor) for tensor in before.tensors]
+        off = [n for n, t in enumerate(before.tensors) if not t.agrees and names[n] not in known]
+        for number in off:
             for why, changes in self._elsewhere(self.search.compared.segment_of(number)):
                 ways[why] = changes
-                places.setdefault(why, []).append(was)
+                places.setdefault(why, []).append(number)
         for number, why, change in self._computed_elsewhere(before, off, training):
             ways[why] = [change]
-            places[why] = [off[number]]
+            places[why] = [number]
         trace = self.search.bench.trace(training)
         if not ways:
             return trace
@@ -166,22 +167,19 @@ class ForwardSearch:
             nonlocal trace
             trace = self.search.bench.trace(training)
             now = {place_of(row): row for row in trace.tensors}
-            return lambda why: [now[place_of(was)] for was in places[why]]
+            return lambda why: [now[names[number]] for number in places[why]]
 
         kept = self.search.put_right(ways, rows)
         for why, deviation in kept.items():
-            here = [of_stage(was, stage) for was in places[why]]
+            here = [of_stage(before.tensors[number], stage) for number in places[why]]
             evidence = (
                 f"by experiment: set in {len(ways)} more layers at once, with it the deviation is {deviation:.2g} instead"
                 f" of {here[0].deviation:.2g}"
             )
             self.search.findings.append(finding_of(stage, here, why=replace(why, evidence=evidence)))
-            known |= {place_of(was) for was in here}
+            known |= {names[number] for number in places[why]}
             if why.cause.startswith(CAUSE):
-                names = [place_of(was) for was in before.tensors]
-                self.search.replaced += [
-                    self.search.compared.segment_of(names.index(place_of(was))) for was in here
-                ]
+                self.search.replaced += map(self.search.compared.segment_of, places[why])
         self.search.use(kept)
         return self.search.bench.trace(training) if len(kept) < len(ways) else trace
 

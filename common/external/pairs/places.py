@@ -66,21 +66,21 @@ class Place:
         """The n-th of a trace's points, or of its outputs behind them; None where torch has none."""
         points = bench.points
         before = {point.torch for point in points[:number]}
-        if number < len(points) and points[number].torch in trace.injected.activations:
-            # Torch may call layers in another order.
-            called = list(trace.injected.activations)
-            before = {*called[: called.index(points[number].torch)]}
-        injections = {tap: value for tap, value in trace.injections.items() if tap in before}
         if number < len(points):
             point = points[number]
             taps = point.keras, point.torch
             own, due = trace.injected.activations.get(point.torch), trace.expected[point.name]
+            if own is not None:
+                # Torch may call layers in another order.
+                called = list(trace.injected.activations)
+                before = {*called[: called.index(point.torch)]}
         else:
             outputs = [list(passed.outputs.values()) for passed in (trace.injected, trace.reference)]
             own, due = (each[number - len(points)] for each in outputs)
             taps = "", ""
         if own is None:
             return None
+        injections = {tap: value for tap, value in trace.injections.items() if tap in before}
         return cls(own, due, training, injections, trace.reference.activations, taps=taps)
 
 

@@ -89,16 +89,17 @@ class Substitutions:
             each.results.index(result)
             for each, result in ((found.keras, found.keras_result), (found.torch, found.torch_result))
         )
-        due = [
-            (each, each.results[due_result]) for each in other.keras_operations if _alike(each, found.keras)
-        ]
-        own = [each for each in other.torch_operations if _alike(each, found.torch)]
+        ours, theirs = (
+            by_line.get((each.name, each.line), ())
+            for by_line, each in zip(other._by_line, (found.keras, found.torch), strict=True)
+        )
+        due = [(each, result) for each in ours for result in each.results[due_result : due_result + 1]]
         ways = itertools.chain(
             (
                 way
-                for each in own
+                for each in theirs
                 for way in other._fitting(each, due)
-                if way.torch_result == each.results[own_result]
+                if way.torch_result in each.results[own_result : own_result + 1]
             ),
             other._used_otherwise(other.torch_operations, due),
         )
@@ -397,11 +398,6 @@ class Substitutions:
         """What several put there; none where one of them does not fit."""
         found = [self.replacement(each) for each in substitutions]
         return [] if None in found else [each for each in found if each is not None]
-
-
-def _alike(one: Operation, other: Operation) -> bool:
-    """Whether two are calls of one line."""
-    return (one.name, one.line, len(one.results)) == (other.name, other.line, len(other.results))
 
 
 def _likeness(one: Expression, other: Expression) -> float:
