@@ -216,3 +216,20 @@ def test_vectors_of_a_layer_that_order_has_crossed_are_exchanged_where_models_di
             }
         else:
             assert not found
+
+
+def test_vectors_are_not_exchanged_against_their_names():
+    """One whose port takes it for the other's is wrong, whatever each does."""
+    keras = Side("tensorflow", {"flow/real": (6,), "flow/imag": (6,)}, {}, planar(names=("real", "imag")))
+    for names, exchanged in ((("w_re", "w_im"), False), (("p", "q"), True)):
+        shapes = {f"flow.{name}": (6,) for name in names}
+        torch = Side("torch", shapes, {}, planar(1.2, names[::-1]))
+        pairs = tuple(
+            Pair(keras=(one,), torch=(other,), rule="same", source="order", doubt="by order alone")
+            for one, other in zip(("flow/real", "flow/imag"), shapes, strict=True)
+        )
+        with Bench(Mapping(keras="k", torch="t", tensors=pairs), keras, torch, X) as bench:
+            way = ByEffect(bench, ())
+            assert way.mapping() is None
+            way.nearest()
+            assert bool(way.exchanged()) == exchanged

@@ -18,6 +18,7 @@ import numpy as np
 from parity.common.base.errors import ExternalModelError
 from parity.common.external.mapping.components import deviation
 from parity.common.external.mapping.graphs import assign
+from parity.common.external.mapping.name_similarity import named_alike
 from parity.common.external.mapping.pieces import Piece, is_plain, pairs_of, values_of, ways_to_cut
 from parity.common.external.mapping.trial import AGREES, Bench, draw
 from parity.common.external.process.pass_result import Array, Arrays
@@ -101,7 +102,7 @@ class ByEffect:
 
     def exchanged(self) -> list[Pair]:
         """Once `nearest` has been asked: pairs in place of those of two tensors of a layer, where each does clearly more nearly what the other's partner
-        does.
+        does, and their names say nothing.
         """
         if self._alike is None:
             return []
@@ -122,7 +123,8 @@ class ByEffect:
         for two in itertools.combinations(now, 2):
             (one, other), columns = two, [now[row] for row in two]
             gain = sum(alike[two, columns[::-1]]) - sum(alike[two, columns])
-            if layers(one) == layers(other) and gain >= _CLEARLY_NEARER:
+            named = any(named_alike(ours[row].names[0], theirs[now[row]].names[0]) for row in two)
+            if layers(one) == layers(other) and gain >= _CLEARLY_NEARER and not named:
                 now[one], now[other] = now[other], now[one]
                 changed |= {one, other}
         told = [(ours[row], theirs[now[row]]) for row in changed]

@@ -55,6 +55,19 @@ def tokens_of(name: str) -> tuple[str | int, ...]:
     return tuple(int(token[:9]) if token.isdigit() else _ONE_SPELLING.get(token, token) for token in found)
 
 
+def named_alike(ours: str, theirs: str) -> bool:
+    """Whether the last parts of two paths have a word in common, which one of them may cut short: 'conv/real' and 'block.w_re'."""
+    words = [
+        [
+            token
+            for token in tokens_of(re.split(r"[/.]", name)[-1])
+            if isinstance(token, str) and len(token) > 1
+        ]
+        for name in (ours, theirs)
+    ]
+    return any(one.startswith(other) or other.startswith(one) for one, other in itertools.product(*words))
+
+
 _Tokens = tuple[str | int, ...]
 
 
