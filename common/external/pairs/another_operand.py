@@ -63,7 +63,7 @@ def another_operand(view: View, tensor: DeviatingTensor, place: Place) -> list[A
         # With other weights than are due it would not agree so, either.
         "confirmed",
         f"in torch, compute {point.torch_layer} from what is {names[1]} in Keras; shared layers may be called in another order",
-        tensor.by_experiment(left, ": with the one in place of the other"),
+        tensor.by_experiment(left, f": given what {names[1]} gives in its place"),
         defect=f"{_DEFECT} {names[0]} {names[1]}",
         layers=(point.keras_layer,),
     )
